@@ -94,29 +94,34 @@ void Server::work() {
     const ClonePtr clone = registry_.clone(ready.data.u64);
     if (clone == nullptr) continue;
     const auto event = clone->next_event();
-    // Before the event is served: another worker takes the next one.
+    const bool is_fault = event && event->event == UFFD_EVENT_PAGEFAULT;
+    // The regions must be those of the moment of the event: the next event can change them, and
+    // another worker reads it as soon as the descriptor is armed.
+    const std::uint64_t address =
+        is_fault ? event->arg.pagefault.address & ~(kPageBytes - 1) : std::uint64_t{0};
+    const auto offset = is_fault ? clone->offset_of(address) : std::nullopt;
+    if (event && !is_fault) follow(*clone, *event);
     arm(faults_.get(), EPOLL_CTL_MOD, clone->faults(), clone->id(), kOnce);
-    if (event) serve_event(*clone, *event, piece);
+    if (is_fault) serve_fault(*clone, address, offset, piece);
   }
 }
 
-void Server::serve_event(Clone& clone, const uffd_msg& event, Piece& piece) {
+void Server::serve_fault(Clone& clone, std::uint64_t address, std::optional<std::uint64_t> offset,
+                         Piece& piece) {
+  if (!offset ||
+      *offset / kBlockBytes >= (clone.image()->size_bytes() + kBlockBytes - 1) / kBlockBytes) {
+    log::error("Process {} waits for a page that belongs to no image; it gets SIGBUS.",
+               clone.pid());
+    clone.deny(address);
+    return;
+  }
+  const std::uint32_t ahead = clone.blocks_ahead(*offset / kBlockBytes);
+  clone.image()->fault({clone.id(), address}, *offset, ahead, piece);
+  make_room();
+}
+
+void Server::follow(Clone& clone, const uffd_msg& event) {
   switch (event.event) {
-    case UFFD_EVENT_PAGEFAULT: {
-      const std::uint64_t address = event.arg.pagefault.address & ~(kPageBytes - 1);
-      const auto offset = clone.offset_of(address);
-      if (!offset ||
-          *offset / kBlockBytes >= (clone.image()->size_bytes() + kBlockBytes - 1) / kBlockBytes) {
-        log::error("Process {} waits for a page that belongs to no image; it gets SIGBUS.",
-                   clone.pid());
-        clone.deny(address);
-        return;
-      }
-      const std::uint32_t ahead = clone.blocks_ahead(*offset / kBlockBytes);
-      clone.image()->fault({clone.id(), address}, *offset, ahead, piece);
-      make_room();
-      return;
-    }
     case UFFD_EVENT_REMAP:
       clone.moved(event.arg.remap.from, event.arg.remap.to, event.arg.remap.len);
       static_cast<void>(add_clone(registry_.clone(clone.id()), true));

@@ -61,7 +61,11 @@ class Server {
 
   Image::Host image_host();
   void work();
-  void serve_event(Clone& clone, const uffd_msg& event, Piece& piece);
+  /// `offset` is the page's place in the image when the event was read. None: it has no place.
+  void serve_fault(Clone& clone, std::uint64_t address, std::optional<std::uint64_t> offset,
+                   Piece& piece);
+  /// Follows mremap(2) and fork(2) of the clone.
+  void follow(Clone& clone, const uffd_msg& event);
   void deny(const Image& image, const Waiter& waiter, const Error& error);
   void make_room();
   std::uint64_t evict(bool mapped);
