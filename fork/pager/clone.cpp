@@ -58,22 +58,15 @@ std::optional<uffd_msg> Clone::next_event() {
 
 std::optional<std::uint64_t> Clone::offset_of(std::uint64_t address) const {
   const std::lock_guard lock(mutex_);
-  for (std::uint32_t i = 0; i < record_.region_count; ++i) {
-    const Region& region = record_.regions[i];
-    if (address >= region.address && address - region.address < region.length) {
-      return region.offset + (address - region.address);
-    }
-  }
-  return std::nullopt;
+  return record_.regions.offset_of(address);
 }
 
 std::optional<BlockRange> Clone::blocks_of(std::uint64_t offset, std::uint64_t length) const {
   const std::lock_guard lock(mutex_);
-  const Region& region = record_.regions[0];
-  if (length == 0 || offset > region.length || length > region.length - offset) {
+  if (length == 0 || offset > record_.length || length > record_.length - offset) {
     return std::nullopt;
   }
-  const std::uint64_t from = region.offset + offset;
+  const std::uint64_t from = record_.offset + offset;
   const std::uint64_t until = std::min(from + length, image_->size_bytes());
   if (from >= until) return std::nullopt;
   const std::uint64_t first = from / kBlockBytes;
@@ -87,28 +80,11 @@ std::uint32_t Clone::blocks_ahead(std::uint64_t block) {
 
 void Clone::moved(std::uint64_t from, std::uint64_t to, std::uint64_t length) {
   const std::lock_guard lock(mutex_);
-  for (std::uint32_t i = 0; i < record_.region_count; ++i) {
-    const Region old = record_.regions[i];
-    if (from < old.address || from - old.address >= old.length) continue;
-    const std::uint64_t before = from - old.address;
-    const std::uint64_t moved = std::min(length, old.length - before);
-    record_.regions[i] = {to, moved, old.offset + before};
-    const Region rest[] = {
-        {old.address, before, old.offset},
-        {from + moved, old.length - before - moved, old.offset + before + moved}};
-    for (const Region& part : rest) {
-      if (part.length == 0) continue;
-      if (record_.region_count == CloneRecord::kRegionsMax) {
-        log::warning(
-            "Process {} has moved a mapping of image {} in more than {} parts; a page of "
-            "it will not be fetched.",
-            pid_, image_->source().name(), CloneRecord::kRegionsMax);
-        return;
-      }
-      record_.regions[record_.region_count++] = part;
-    }
-    return;
-  }
+  if (record_.regions.move(from, to, length)) return;
+  log::warning(
+      "Process {} has moved a mapping of image {} in more than {} parts; a page of it will not be "
+      "fetched.",
+      pid_, image_->source().name(), Regions::kRegionsMax);
 }
 
 void Clone::wake(std::uint64_t address) const {
@@ -118,30 +94,32 @@ void Clone::wake(std::uint64_t address) const {
 
 void Clone::wake_all() const {
   const CloneRecord now = record();
-  for (std::uint32_t i = 0; i < now.region_count; ++i) {
-    uffdio_range range{now.regions[i].address, now.regions[i].length};
+  for (std::uint32_t i = 0; i < now.regions.count; ++i) {
+    uffdio_range range{now.regions.all[i].address, now.regions.all[i].length};
     static_cast<void>(::ioctl(faults_.get(), UFFDIO_WAKE, &range));
   }
 }
 
-bool Clone::deny(std::uint64_t address) const {
+Clone::Denial Clone::deny(std::uint64_t address) const {
   PoisonRange poison;
   poison.range = {address, kPageBytes};
-  if (::ioctl(faults_.get(), kPoison, &poison) == 0) return true;
-  if (errno == EEXIST) {  // another thread's fault was denied, or the page has arrived
+  if (::ioctl(faults_.get(), kPoison, &poison) == 0) return Denial::kDenied;
+  // EEXIST: another thread's fault was denied, or the page has arrived. EAGAIN: an event waits.
+  if (errno == EEXIST || errno == EAGAIN) {
     wake(address);
-    return true;
+    return Denial::kWoken;
   }
-  if (!process_) return false;
-  return ::syscall(SYS_pidfd_send_signal, process_.get(), SIGBUS, nullptr, 0) == 0;
+  const bool told =
+      process_ && ::syscall(SYS_pidfd_send_signal, process_.get(), SIGBUS, nullptr, 0) == 0;
+  return told ? Denial::kDenied : Denial::kUntold;
 }
 
 void Clone::deny_range(const BlockRange& blocks) const {
   const CloneRecord now = record();
   const std::uint64_t from = blocks.first * kBlockBytes;
   const std::uint64_t until = blocks.end() * kBlockBytes;
-  for (std::uint32_t i = 0; i < now.region_count; ++i) {
-    const Region& region = now.regions[i];
+  for (std::uint32_t i = 0; i < now.regions.count; ++i) {
+    const Region& region = now.regions.all[i];
     std::uint64_t at = std::max(from, region.offset);
     const std::uint64_t end = std::min(until, region.offset + region.length);
     while (at < end) {

@@ -2,7 +2,6 @@
 
 #include <linux/userfaultfd.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -10,25 +9,19 @@
 
 #include "core/base/descriptor.h"
 #include "fork/pager/image.h"
+#include "fork/pager/regions.h"
 #include "fork/pager/run_detector.h"
 
 namespace stdchk::pager {
 
-/// A Region is a part of a clone's address space and the part of the image that it shows.
-struct Region {
-  std::uint64_t address = 0;
-  std::uint64_t length = 0;
-  std::uint64_t offset = 0;  ///< in the image
-};
-
 /// A CloneRecord is what the holder keeps beside a clone's descriptors. Trivially copyable.
 struct CloneRecord {
-  static constexpr std::size_t kRegionsMax = 16;
   std::uint64_t id = 0;
   std::uint64_t image = 0;
-  std::int32_t pid = 0;  ///< of the process that asked, for messages
-  std::uint32_t region_count = 0;
-  std::array<Region, kRegionsMax> regions{};
+  std::uint64_t offset = 0;  ///< in the image, where the mapping begins
+  std::uint64_t length = 0;  ///< of the mapping
+  std::int32_t pid = 0;      ///< of the process that asked, for messages
+  Regions regions;
 };
 
 /// A Clone is one mapping of an image in one process.
@@ -63,8 +56,13 @@ class Clone {
   void wake(std::uint64_t address) const;
   /// Lets all threads go on; those whose page is absent fault again.
   void wake_all() const;
-  /// Ends accesses to the page with SIGBUS. False: not even the process could be told.
-  bool deny(std::uint64_t address) const;
+  enum class Denial : std::uint8_t {
+    kDenied,  ///< accesses to the page end with SIGBUS
+    kWoken,   ///< the page has arrived, or the process's memory changes: the thread tries again
+    kUntold,  ///< not even the process could be told: the thread waits
+  };
+  /// Ends accesses to the page with SIGBUS, unless an event of the userfaultfd waits to be read.
+  Denial deny(std::uint64_t address) const;
   /// Denies all unmapped pages in a range of the image.
   void deny_range(const BlockRange& blocks) const;
   /// False: the process has ended. For clones without a socket.

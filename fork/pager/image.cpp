@@ -214,7 +214,7 @@ Status Image::fill(const BlockRange& range, bool ahead, Piece& piece) {
     if (status) {
       host_.wake(waiter);
     } else {
-      host_.deny(*this, waiter, status.error());
+      host_.deny(*this, waiter, range.first, status.error());  // a failed range is one block
     }
   }
   return status;

@@ -46,7 +46,8 @@ class Image : public std::enable_shared_from_this<Image> {
  public:
   struct Host {
     std::function<void(const Waiter&)> wake;
-    std::function<void(const Image&, const Waiter&, const Error&)> deny;
+    /// The block cannot be fetched.
+    std::function<void(const Image&, const Waiter&, std::uint64_t block, const Error&)> deny;
     /// Fetches the range soon, or never: fetch_ahead() on another thread.
     std::function<void(Image&, const BlockRange&)> later;
     ImageCounts& counts;

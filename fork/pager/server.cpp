@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <vector>
 
 #include "core/base/assert.h"
 #include "core/base/log.h"
@@ -73,8 +74,8 @@ Image::Host Server::image_host() {
       [this](const Waiter& waiter) {
         if (const ClonePtr clone = registry_.clone(waiter.clone)) clone->wake(waiter.address);
       },
-      [this](const Image& image, const Waiter& waiter, const Error& error) {
-        deny(image, waiter, error);
+      [this](const Image& image, const Waiter& waiter, std::uint64_t block, const Error& error) {
+        deny(image, waiter, block, error);
       },
       [this](Image& image, const BlockRange& range) {
         prefetcher_->add(image.weak_from_this(), range);
@@ -94,30 +95,59 @@ void Server::work() {
     const ClonePtr clone = registry_.clone(ready.data.u64);
     if (clone == nullptr) continue;
     const auto event = clone->next_event();
-    const bool is_fault = event && event->event == UFFD_EVENT_PAGEFAULT;
-    // The regions must be those of the moment of the event: the next event can change them, and
-    // another worker reads it as soon as the descriptor is armed.
-    const std::uint64_t address =
-        is_fault ? event->arg.pagefault.address & ~(kPageBytes - 1) : std::uint64_t{0};
-    const auto offset = is_fault ? clone->offset_of(address) : std::nullopt;
-    if (event && !is_fault) follow(*clone, *event);
-    arm(faults_.get(), EPOLL_CTL_MOD, clone->faults(), clone->id(), kOnce);
-    if (is_fault) serve_fault(*clone, address, offset, piece);
+    if (event && event->event == UFFD_EVENT_PAGEFAULT) {
+      serve_fault(*clone, event->arg.pagefault.address & ~(kPageBytes - 1), piece);
+      continue;
+    }
+    if (event) follow(*clone, *event);
+    watch_again(*clone);
   }
 }
 
-void Server::serve_fault(Clone& clone, std::uint64_t address, std::optional<std::uint64_t> offset,
-                         Piece& piece) {
-  if (!offset ||
-      *offset / kBlockBytes >= (clone.image()->size_bytes() + kBlockBytes - 1) / kBlockBytes) {
-    log::error("Process {} waits for a page that belongs to no image; it gets SIGBUS.",
-               clone.pid());
-    clone.deny(address);
+void Server::watch_again(const Clone& clone) {
+  arm(faults_.get(), EPOLL_CTL_MOD, clone.faults(), clone.id(), kOnce);
+}
+
+/// Another worker reads the next event as soon as the descriptor is watched again. That event can
+/// move the mapping. So the page's place in the image is looked up before.
+void Server::serve_fault(Clone& clone, std::uint64_t address, Piece& piece) {
+  const auto offset = clone.offset_of(address);
+  const std::uint64_t block = offset.value_or(0) / kBlockBytes;
+  if (!offset || block >= (clone.image()->size_bytes() + kBlockBytes - 1) / kBlockBytes) {
+    serve_lost_fault(clone, address);
     return;
   }
-  const std::uint32_t ahead = clone.blocks_ahead(*offset / kBlockBytes);
+  watch_again(clone);
+  const std::uint32_t ahead = clone.blocks_ahead(block);
   clone.image()->fault({clone.id(), address}, *offset, ahead, piece);
   make_room();
+}
+
+/// Serves a fault at an address that shows nothing of the image. The kernel gives faults before
+/// events, whatever their order: the mapping may just have been moved there. The faults before that
+/// event are read, and wait for it.
+void Server::serve_lost_fault(Clone& clone, std::uint64_t address) {
+  std::vector<std::uint64_t> faults{address};
+  bool has_changed = false;
+  while (!has_changed) {
+    const auto event = clone.next_event();
+    if (!event) break;
+    if (event->event == UFFD_EVENT_PAGEFAULT) {
+      faults.push_back(event->arg.pagefault.address & ~(kPageBytes - 1));
+      continue;
+    }
+    follow(clone, *event);
+    has_changed = true;
+  }
+  for (const std::uint64_t each : faults) {
+    if (has_changed || clone.offset_of(each)) {
+      clone.wake(each);  // the thread faults again, and its page has a place
+    } else if (clone.deny(each) == Clone::Denial::kDenied) {
+      log::error("Process {} waits for a page that belongs to no image; it gets SIGBUS.",
+                 clone.pid());
+    }
+  }
+  watch_again(clone);
 }
 
 void Server::follow(Clone& clone, const uffd_msg& event) {
@@ -144,14 +174,23 @@ void Server::follow(Clone& clone, const uffd_msg& event) {
   }
 }
 
-void Server::deny(const Image& image, const Waiter& waiter, const Error& error) {
+void Server::deny(const Image& image, const Waiter& waiter, std::uint64_t block,
+                  const Error& error) {
   const ClonePtr clone = registry_.clone(waiter.clone);
   if (clone == nullptr) return;
-  const std::uint64_t offset = clone->offset_of(waiter.address).value_or(0);
-  const bool denied = clone->deny(waiter.address);
-  log::warning("Image {}, page at {}: {} Process {} {}.", image.source().name(), offset,
+  const auto offset = clone->offset_of(waiter.address);
+  if (!offset || *offset / kBlockBytes != block) {
+    // The mapping was moved meanwhile: this address shows something else.
+    clone->wake(waiter.address);
+    return;
+  }
+  const Clone::Denial denial = clone->deny(waiter.address);
+  if (denial == Clone::Denial::kWoken) return;
+  log::warning("Image {}, page at {}: {} Process {} {}.", image.source().name(), *offset,
                describe(error), clone->pid(),
-               denied ? "gets SIGBUS" : "waits until it is killed: this kernel cannot tell it");
+               denial == Clone::Denial::kDenied
+                   ? "gets SIGBUS"
+                   : "waits until it is killed: this kernel cannot tell it");
 }
 
 // --- Memory -------------------------------------------------------------------------------------
@@ -252,8 +291,10 @@ Status Server::introduce(Descriptor socket, std::int32_t pid) {
   record.id = registry_.new_id();
   record.image = image->id();
   record.pid = pid;
-  record.region_count = 1;
-  record.regions[0] = {told.address, told.length, request.offset};
+  record.offset = request.offset;
+  record.length = told.length;
+  record.regions.count = 1;
+  record.regions.all[0] = {told.address, told.length, request.offset};
   return take_mapping(std::move(socket), std::move(faults), record, image);
 }
 

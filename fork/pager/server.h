@@ -61,12 +61,13 @@ class Server {
 
   Image::Host image_host();
   void work();
-  /// `offset` is the page's place in the image when the event was read. None: it has no place.
-  void serve_fault(Clone& clone, std::uint64_t address, std::optional<std::uint64_t> offset,
-                   Piece& piece);
+  /// Lets a worker read the clone's next event.
+  void watch_again(const Clone& clone);
+  void serve_fault(Clone& clone, std::uint64_t address, Piece& piece);
+  void serve_lost_fault(Clone& clone, std::uint64_t address);
   /// Follows mremap(2) and fork(2) of the clone.
   void follow(Clone& clone, const uffd_msg& event);
-  void deny(const Image& image, const Waiter& waiter, const Error& error);
+  void deny(const Image& image, const Waiter& waiter, std::uint64_t block, const Error& error);
   void make_room();
   std::uint64_t evict(bool mapped);
 

@@ -350,6 +350,15 @@ def test_moved_and_forked_mappings_never_read_zeros(pager, image):
     assert follower.ask("read", 2 * MIB + 5000) == str(data[2 * MIB + 5000])
 
 
+def test_threads_that_read_a_mapping_while_another_thread_moves_it_get_its_bytes(pager, image):
+    """The kernel reports their faults before it reports the move."""
+    path, data = image
+    pager.start("--prefetch", "16K")
+    clone = pager.map_file(path)
+    assert clone.ask("chase", 200) == "0 wrong"
+    assert clone.ask("sum") == str(fnv(data))
+
+
 def test_a_second_server_at_the_same_socket_is_refused(pager, image):
     pager.start()
     done = run(BIN / "stdchk-pager", "--socket", pager.socket, check=False)

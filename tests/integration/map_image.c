@@ -7,6 +7,7 @@
  *   fetch OFFSET N    stdchk_map_fetch
  *   into OFFSET N     read(2) of N bytes of /dev/zero into the mapping: a fault of the kernel
  *   move              mremap(2) of the mapping to another address
+ *   chase N           moves the mapping N times, onto memory that another thread reads meanwhile
  *   fork OFFSET       the byte there as a child of fork(2) reads it
  *   rss               KiB of the process's memory that it shares with nobody, and Pss
  *   touch N ORDER     median, 0.99 quantile and mean microseconds of N touches:
@@ -17,6 +18,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -88,6 +90,65 @@ static unsigned char* moved(unsigned char* at, size_t length) {
   return now == MAP_FAILED ? at : now;
 }
 
+/* What the other thread reads, and whether it has read something that is not zero. */
+struct chase {
+  const volatile unsigned long long* _Atomic at;
+  _Atomic unsigned long long read;
+};
+
+static void* chaser(void* argument) {
+  struct chase* chase = argument;
+  for (;;) {
+    const volatile unsigned long long* at = chase->at;
+    if (at == NULL) return NULL;
+    const unsigned long long word = *at;
+    if (word != 0) chase->read = word;
+    while (word != 0 && chase->at == at) usleep(10);
+  }
+}
+
+static void end_by_bus(int number) {
+  (void)number;
+  static const char text[] = "SIGBUS\n";
+  (void)!write(1, text, sizeof text - 1);
+  _exit(3);
+}
+
+/* Two threads read pages of the place to which the mapping is moved: zeros before, the image's after. */
+static unsigned char* chased(unsigned char* at, size_t length, size_t rounds) {
+  struct chase chases[2] = {{0}, {0}};
+  pthread_t threads[2];
+  unsigned wrong = 0;
+  static const unsigned long long zero;
+  signal(SIGBUS, end_by_bus);
+  for (int t = 0; t < 2; ++t) {
+    chases[t].at = &zero;
+    pthread_create(&threads[t], NULL, chaser, &chases[t]);
+  }
+  for (size_t i = 0; i < rounds; ++i) {
+    unsigned char* to = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t page[2];
+    for (int t = 0; t < 2; ++t) {
+      page[t] = (2 * i + (size_t)t) * 5 * 4096 % length;
+      chases[t].read = 0;
+      chases[t].at = (unsigned long long*)(to + page[t]);
+    }
+    usleep(100);
+    at = mremap(at, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+    for (int t = 0; t < 2; ++t) {
+      while (chases[t].read == 0) usleep(10);
+      wrong += chases[t].read != *(unsigned long long*)(at + page[t]);
+    }
+  }
+  for (int t = 0; t < 2; ++t) {
+    chases[t].at = NULL;
+    pthread_join(threads[t], NULL);
+  }
+  signal(SIGBUS, on_bus);
+  printf("%u wrong\n", wrong);
+  return at;
+}
+
 static void child_reads(const unsigned char* at, size_t offset) {
   const pid_t child = fork();
   int status = 0;
@@ -154,6 +215,8 @@ int main(int argc, char** argv) {
       into(at + a, b);
     } else if (!strcmp(word, "move")) {
       at = moved(at, length);
+    } else if (!strcmp(word, "chase")) {
+      at = chased(at, length, a);
     } else if (!strcmp(word, "fork")) {
       child_reads(at, a);
     } else if (!strcmp(word, "rss")) {

@@ -46,7 +46,7 @@ struct Scene {
   }
   Image::Host host() {
     return {[this](const Waiter& waiter) { woken.push_back(waiter.address); },
-            [this](const Image&, const Waiter& waiter, const Error& error) {
+            [this](const Image&, const Waiter& waiter, std::uint64_t, const Error& error) {
               denied.push_back(waiter.address);
               why = error.code;
             },
