@@ -54,8 +54,7 @@ bool Regions::remove(std::uint64_t address, std::uint64_t length) {
       complete = add({region.address, address - region.address, region.offset}) && complete;
     }
     if (end < region.end()) {
-      complete =
-          add({end, region.end() - end, region.offset + (end - region.address)}) && complete;
+      complete = add({end, region.end() - end, region.offset + (end - region.address)}) && complete;
     }
   }
   return complete;
