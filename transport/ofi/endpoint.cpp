@@ -16,6 +16,7 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "transport/message_limit.h"
+#include "transport/ofi/library.h"
 #include "transport/ofi/ofi.h"
 #include "transport/socket_address.h"
 
@@ -37,10 +38,6 @@ constexpr Duration kByTimeInterval = std::chrono::milliseconds(10);
 tl::unexpected<Error> fail_fabric(const char* where, int result) {
   return fail(Code::kSystem, where, -result);
 }
-
-struct HintsDeleter {
-  void operator()(fi_info* info) const { fi_freeinfo(info); }
-};
 
 constexpr std::string_view kKind = "ofi:verbs";
 constexpr std::string_view kPrefix = "ofi:verbs:";
@@ -70,7 +67,8 @@ void take_any_port(fi_info& info) {
 }  // namespace
 
 Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
-  const std::unique_ptr<fi_info, HintsDeleter> hints(fi_allocinfo());
+  STDCHK_ASSIGN(library_, FabricLibrary::load());
+  const InfoPtr hints(library_->dupinfo(nullptr), {library_});
   if (hints == nullptr) return fail(Code::kNoMemory, "ofi.open");
   hints->caps = FI_MSG | FI_RMA;
   // Two completions of a write, which a read proves, share a context.
@@ -82,12 +80,12 @@ Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
   hints->rx_attr->size = kReceives;
   const std::string service = std::to_string(port);
   fi_info* all = nullptr;
-  const int result =
-      fi_getinfo(FI_VERSION(1, 17), host.c_str(), service.c_str(), FI_SOURCE, hints.get(), &all);
+  const int result = library_->getinfo(FI_VERSION(1, 17), host.c_str(), service.c_str(), FI_SOURCE,
+                                       hints.get(), &all);
   if (result != 0 && result != -FI_ENODATA) return fail_fabric("ofi.open fi_getinfo", result);
   info_ = choose(all);
   out_info_ = choose(all);
-  if (all != nullptr) fi_freeinfo(all);
+  if (all != nullptr) library_->freeinfo(all);
   if (info_ == nullptr || out_info_ == nullptr) {
     return fail(Code::kUnsupported, "ofi.open: libfabric has no provider of that kind that fits");
   }
@@ -112,13 +110,13 @@ Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
 /// Returns a copy of the best fitting entry, or nullptr.
 fi_info* OfiEndpoint::choose(const fi_info* all) const {
   for (const fi_info* each = all; each != nullptr; each = each->next) {
-    if (kProvider == each->fabric_attr->prov_name && is_fit(*each)) return fi_dupinfo(each);
+    if (kProvider == each->fabric_attr->prov_name && is_fit(*each)) return library_->dupinfo(each);
   }
   return nullptr;
 }
 
 Status OfiEndpoint::open_queues() {
-  int result = fi_fabric(info_->fabric_attr, &fabric_, nullptr);
+  int result = library_->fabric(info_->fabric_attr, &fabric_, nullptr);
   if (result != 0) return fail_fabric("ofi.open fi_fabric", result);
   fi_eq_attr eq_attr{.size = 1024, .wait_obj = FI_WAIT_FD};
   result = fi_eq_open(fabric_, &eq_attr, &eq_, nullptr);
@@ -178,8 +176,8 @@ OfiEndpoint::~OfiEndpoint() {
   if (domain_ != nullptr) fi_close(&domain_->fid);
   if (eq_ != nullptr) fi_close(&eq_->fid);
   if (fabric_ != nullptr) fi_close(&fabric_->fid);
-  if (info_ != nullptr) fi_freeinfo(info_);
-  if (out_info_ != nullptr) fi_freeinfo(out_info_);
+  if (info_ != nullptr) library_->freeinfo(info_);
+  if (out_info_ != nullptr) library_->freeinfo(out_info_);
 }
 
 Status OfiEndpoint::listen(AcceptHandler& handler) {
@@ -234,7 +232,7 @@ Status OfiEndpoint::start_endpoint(Connection& connection, fi_info& info) {
 Result<std::unique_ptr<Link>> OfiEndpoint::connect(std::string_view address, LinkHandler& handler,
                                                    Duration deadline) {
   STDCHK_ASSIGN(const sockaddr_storage target, parse_address(kPrefix, address));
-  fi_info* const info = fi_dupinfo(out_info_);
+  fi_info* const info = library_->dupinfo(out_info_);
   if (info == nullptr) return fail(Code::kNoMemory, "ofi.connect");
   std::free(info->dest_addr);
   info->dest_addrlen = address_bytes(target);
@@ -243,7 +241,7 @@ Result<std::unique_ptr<Link>> OfiEndpoint::connect(std::string_view address, Lin
   if (info->dest_addr != nullptr) std::memcpy(info->dest_addr, &target, info->dest_addrlen);
   Connection& connection = add_connection();
   Status status = start_endpoint(connection, *info);
-  fi_freeinfo(info);
+  library_->freeinfo(info);
   if (status.has_value()) {
     const int result = fi_connect(connection.ep, &target, nullptr, 0);
     if (result != 0) status = fail(Code::kPeerLost, "ofi.connect", -result);
@@ -378,7 +376,7 @@ void OfiEndpoint::on_request(fi_info* info) {
   } else if (connection.ep == nullptr) {
     fi_reject(listener_, info->handle, nullptr, 0);
   }
-  fi_freeinfo(info);
+  library_->freeinfo(info);
   if (status.has_value()) return;
   log::warning("a connection could not be accepted: {}", describe(status.error()));
   cut(connection);
@@ -542,21 +540,23 @@ Result<std::unique_ptr<Endpoint>> open_ofi(Clock& clock, const std::string& host
 }
 
 std::string provider_version() {
+  const auto library = FabricLibrary::load();
+  if (!library) return "no libfabric";
   const auto text = [](std::uint32_t version) {
     return fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
   };
-  std::string found = "libfabric " + text(fi_version());
+  std::string found = "libfabric " + text((*library)->version());
   fi_info* all = nullptr;
-  if (fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, FI_PROV_ATTR_ONLY, nullptr, &all) != 0) {
-    return found;
-  }
+  const int result =
+      (*library)->getinfo(FI_VERSION(1, 17), nullptr, nullptr, FI_PROV_ATTR_ONLY, nullptr, &all);
+  if (result != 0) return found;
+  const InfoPtr owned(all, {*library});
   for (const fi_info* each = all; each != nullptr; each = each->next) {
     if (kProvider != each->fabric_attr->prov_name) continue;
     found += fmt::format(", provider {} {}", each->fabric_attr->prov_name,
                          text(each->fabric_attr->prov_version));
     break;
   }
-  fi_freeinfo(all);
   return found;
 }
 

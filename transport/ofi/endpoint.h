@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "transport/ofi/connection.h"
+#include "transport/ofi/library.h"
 #include "transport/transport.h"
 
 namespace stdchk::transport::ofi {
@@ -78,6 +79,7 @@ class OfiEndpoint final : public Endpoint {
   void bury(Connection& connection);
 
   Clock& clock_;
+  const FabricLibrary* library_ = nullptr;
   fi_info* info_ = nullptr;      ///< for the listener
   fi_info* out_info_ = nullptr;  ///< for connections that this endpoint opens
   fid_fabric* fabric_ = nullptr;
