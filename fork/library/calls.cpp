@@ -29,6 +29,8 @@ FrozenCopy* under_way = nullptr;
 char* room = nullptr;
 
 static_assert(SF_VALUE_BYTES_MAX == stdchk::fork::local::kValueBytesMax);
+static_assert(SF_HIERARCHICAL == stdchk::fork::local::kHierarchical);
+static_assert(SF_OUTLIVE == stdchk::fork::local::kOutlives);
 
 void leave_room(FrozenCopy* frozen) {
   const sigset_t mask = frozen->mask;
@@ -42,12 +44,12 @@ void leave_room(FrozenCopy* frozen) {
 
 extern "C" {
 
-int sf_request_ticket(uint32_t n, int hierarchical, sf_ticket* ticket) {
+int sf_request_ticket(uint32_t n, int options, sf_ticket* ticket) {
   if (stdchk::fork::guest::is_guest()) return stdchk::fork::guest::request_ticket(n, ticket);
   Record record;
   record.kind = Kind::kTicket;
   record.count = n;
-  record.hierarchical = hierarchical != 0 ? 1 : 0;
+  record.options = static_cast<uint32_t>(options);
   if (const int result = stdchk::fork::call_daemon(record); result != 0) return result;
   ticket->number = record.ticket;
   ticket->count = record.count;

@@ -51,10 +51,18 @@ typedef struct sf_result {
   char value[SF_VALUE_BYTES_MAX];
 } sf_result;
 
-/* Reserves up to `n` clones. `hierarchical`: the clones of one host share one set of namespaces,
- * and so one address. Without it each clone has its own. Fewer are granted when there is no room
- * for `n`; -EAGAIN: there is room for none. */
-int sf_request_ticket(uint32_t n, int hierarchical, sf_ticket* ticket);
+/* Options of a ticket. */
+#define SF_HIERARCHICAL 1 /* the clones of one host share one set of namespaces, and one address \
+                           */
+#define SF_OUTLIVE 2      /* the clones go on when the parent ends */
+
+/* Reserves up to `n` clones. `options`: 0, or the sum of options above. Fewer are granted when
+ * there is no room for `n`; -EAGAIN: there is room for none.
+ *
+ * Clones with SF_OUTLIVE on other hosts go on when the parent's host is lost, too, as soon as the
+ * parent's memory is in a pool (stdchk-forkd --images). In virtual machines there are no options.
+ */
+int sf_request_ticket(uint32_t n, int options, sf_ticket* ticket);
 
 /* Merges the memory of this process into huge pages, where the kernel can (Linux 6.1). A later
  * sf_clone copies page tables, which then are 1/512 of their size: 1 ms instead of 20 for 1 GiB,

@@ -23,6 +23,8 @@ enum class HostWord : std::uint32_t {
   kRunning = 7,      ///< CloneEnd with an id
   kEnded = 8,        ///< CloneEnd, then the value
   kKill = 9,         ///< parent's host: CloneEnd with an id
+  kImage = 10,       ///< parent's host: ImagePlace, then ImageSegments; the image is committed
+  kImageOpen = 11,   ///< text: empty, and no more kPagesWanted follow; or why not
 };
 
 struct HostTicket {
@@ -31,7 +33,8 @@ struct HostTicket {
   std::uint32_t count = 0;
   std::uint32_t first_id = 1;
   std::uint32_t is_hierarchical = 0;
-  char socket[108] = {};  ///< where the parent's copy looks for its daemon
+  std::uint32_t outlives = 0;  ///< the clones go on when the channel ends and the image is open
+  char socket[108] = {};       ///< where the parent's copy looks for its daemon
 };
 struct PageRange {
   std::uint64_t address = 0;

@@ -15,11 +15,13 @@ inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::size_t kValueBytesMax = 4096;
 inline constexpr std::size_t kRangesMax =
     kValueBytesMax / 16;  ///< of a begin and an end, 64 bits each
+inline constexpr std::uint32_t kHierarchical = 1;
+inline constexpr std::uint32_t kOutlives = 2;
 inline constexpr const char* kSocketDefault = "/run/stdchk-fork/socket";
 inline constexpr const char* kSocketVariable = "STDCHK_FORKD";
 
 enum class Kind : std::uint32_t {
-  kTicket = 1,     ///< count, hierarchical -> ticket, count
+  kTicket = 1,     ///< count, options -> ticket, count
   kClone = 2,      ///< ticket -> token, with which the frozen copy introduces itself
   kSource = 3,     ///< ticket, token: this connection is that of the frozen copy
   kStart = 4,      ///< daemon to frozen copy: id, and the pidfd of the sandbox's first process
@@ -50,8 +52,8 @@ struct Record {
   std::int32_t error = 0;  ///< errno, positive
   std::int32_t status = 0;
   std::int32_t pid = 0;
-  std::uint32_t end = 0;  ///< an sf_end
-  std::uint32_t hierarchical = 0;
+  std::uint32_t end = 0;      ///< an sf_end
+  std::uint32_t options = 0;  ///< kHierarchical, kOutlives
   std::uint32_t value_bytes = 0;
   char value[kValueBytesMax] = {};
 };

@@ -47,6 +47,7 @@ struct Flags {
   std::string remote_shell = "ssh";
   std::string remote_program = "stdchk-forkd";
   std::string criu = "criu";
+  ImageParts image;
   bool serve_ticket = false;
   log::Level log_level = log::Level::kInfo;
 };
@@ -73,12 +74,33 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "this daemon's program on the other hosts");
   options.text("--criu", flags.criu, "PROGRAM",
                "CRIU, which dumps a process for other hosts and restores it there");
+  options.text(
+      "--images", flags.image.folder, "FOLDER",
+      "folder of a pool that all hosts see under this name: the memory of parents with clones "
+      "on other hosts is written there, and then the clones need the parent no more");
+  options.text("--pager", flags.image.pager, "SOCKET",
+               "with --images: the socket of stdchk-pager on the other hosts, which reads them");
+  options.text("--pool-path", flags.image.pool_path, "PATH",
+               "with --pager: path of FOLDER from the pool's root");
   options
       .flag("--serve-ticket", flags.serve_ticket,
             "serve the clones of another host's ticket: that host's daemon starts this one")
       .command_line_only();
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
+}
+
+std::optional<std::string> check_image(const ImageParts& image) {
+  constexpr std::size_t kPathMax = 300;  // the name of an image comes behind it
+  if (image.folder.size() > kPathMax || image.pool_path.size() > kPathMax ||
+      image.pager.size() > 107) {
+    return "--images and --pool-path have at most 300 bytes, --pager 107.";
+  }
+  if (!image.folder.empty() && image.folder[0] != '/') return "--images needs an absolute path.";
+  if (!image.pager.empty() && (image.folder.empty() || image.pool_path.empty())) {
+    return "--pager needs --images and --pool-path.";
+  }
+  return std::nullopt;
 }
 
 std::uint64_t available_bytes() {
@@ -152,7 +174,7 @@ int run(Flags flags) {
   parts.socket = flags.socket;
   parts.init_program = beside("stdchk-fork-init");
   parts.clone_bytes = flags.clone_memory;
-  parts.remote = {flags.remote_shell, flags.remote_program, flags.criu};
+  parts.remote = {flags.remote_shell, flags.remote_program, flags.criu, flags.image};
   if (flags.serve_ticket) parts.first_ticket = std::uint64_t{1} << 32;
   char name[65] = {};
   ::gethostname(name, sizeof(name) - 1);
@@ -165,6 +187,7 @@ int run(Flags flags) {
   if (flags.socket.empty() || flags.socket[0] != '/' || flags.socket.rfind('/') == 0) {
     return fail_with("--socket has to be an absolute path in a folder of its own.");
   }
+  if (const auto wrong = check_image(flags.image)) return fail_with(*wrong);
   const std::uint64_t available = available_bytes();
   auto hosts = all_hosts(flags, available);
   if (!hosts) return fail_with(hosts.error());

@@ -134,6 +134,10 @@ void PageServer::on_fault(Memory& memory, std::uint64_t address) {
   waiting.push_back({fd, address});
 }
 
+void PageServer::fetch_again() {
+  for (const auto& [block, waiting] : waiting_) fetch_(block, kBlockBytes);
+}
+
 void PageServer::on_block(std::uint64_t address, std::string_view bytes) {
   if (bytes.size() != kBlockBytes) return;
   fetched_bytes_ += bytes.size();

@@ -41,6 +41,8 @@ class PageServer {
   /// Serves the process that has registered the segments with this userfaultfd.
   void serve(Descriptor faults);
   void on_block(std::uint64_t address, std::string_view bytes);
+  /// Asks again for all blocks that have not come.
+  void fetch_again();
   std::uint64_t fetched_bytes() const { return fetched_bytes_; }
 
  private:

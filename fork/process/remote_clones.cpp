@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -63,6 +64,8 @@ RemoteClones::RemoteClones(Reactor& reactor, Watches& watches, RemoteParts parts
 
 RemoteClones::~RemoteClones() {
   if (dump_) watches_.remove(dump_.get());
+  writer_.reset();
+  if (!image_path_.empty()) ::unlink(image_path_.c_str());
   for (const auto& host : hosts_) {
     host->channel.reset();  // the other daemon ends when its input does
   }
@@ -140,6 +143,7 @@ void RemoteClones::on_frame(Host& host, HostWord word, std::string_view frame) {
     if (--missing_ == 0) calls_.on_prepared("");
     return;
   }
+  if (word == HostWord::kImageOpen) return image_opened(host, frame);
   if (word == HostWord::kPagesWanted) {
     PageRange range;
     if (take_value(frame, range)) give_pages(host, range);
@@ -234,6 +238,57 @@ void RemoteClones::dumped(int status) {
       on_lost(*host, host->name + " does not take the image.");
     }
   }
+}
+
+void RemoteClones::keep_image() {
+  if (parts_.image.folder.empty() || writer_ || frozen_ <= 0) return;
+  char host[65] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  const std::string name = fmt::format("{}.{}.{}", host, ::getpid(), ticket_.number);
+  image_path_ = parts_.image.folder + "/" + name;
+  writer_ =
+      std::make_unique<ImageWriter>(reactor_, frozen_, image_of(ranges_), image_path_,
+                                    [this](const std::string& problem) { send_image(problem); });
+}
+
+void RemoteClones::send_image(const std::string& problem) {
+  if (!problem.empty()) {
+    log::warning(
+        "ticket {}: the parent's memory is not in the pool, and clones on other hosts need its "
+        "copy: {}",
+        ticket_.number, problem);
+    return;
+  }
+  ImagePlace place;
+  const std::string name = image_path_.substr(image_path_.rfind('/'));
+  std::snprintf(place.path, sizeof(place.path), "%s", image_path_.c_str());
+  std::snprintf(place.pool_path, sizeof(place.pool_path), "%s",
+                (parts_.image.pool_path + name).c_str());
+  std::snprintf(place.pager, sizeof(place.pager), "%s", parts_.image.pager.c_str());
+  std::string segments;
+  for (const ImageSegment& segment : image_of(ranges_)) {
+    segments.append(reinterpret_cast<const char*>(&segment), sizeof(segment));
+  }
+  for (const auto& host : hosts_) {
+    if (!host->is_lost && !host->channel->send_value(HostWord::kImage, place, segments)) {
+      on_lost(*host, host->name + " does not answer.");
+    }
+  }
+}
+
+void RemoteClones::image_opened(Host& host, std::string_view problem) {
+  if (!problem.empty()) {
+    log::warning("ticket {}: {} does not read the parent's memory from the pool: {}",
+                 ticket_.number, host.name, problem);
+    return;
+  }
+  host.has_image = true;
+  has_image_ = std::all_of(hosts_.begin(), hosts_.end(),
+                           [](const auto& each) { return each->has_image || each->is_lost; });
+  if (!has_image_) return;
+  log::info("ticket {}: the parent's memory is in {}; its copy is not needed any more",
+            ticket_.number, image_path_);
+  calls_.on_image();
 }
 
 void RemoteClones::kill(std::uint32_t id) {

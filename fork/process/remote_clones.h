@@ -14,6 +14,7 @@
 #include "core/runtime/reactor.h"
 #include "fork/process/clone_table.h"
 #include "fork/process/host_channel.h"
+#include "fork/process/parent_image.h"
 #include "fork/process/watches.h"
 #include "fork/ticket/allocator.h"
 
@@ -24,22 +25,25 @@ struct RemoteParts {
   std::string remote_shell;  ///< words; "HOST COMMAND" is added
   std::string program;       ///< stdchk-forkd on the other hosts
   std::string criu;          ///< CRIU's program on this host
+  ImageParts image;          ///< where the parent's memory goes after the clones run
 };
 
-/// A RemoteClones is the part of a ticket that other hosts have. On each it starts a daemon by the
-/// remote shell, sends a small image of the parent, made by CRIU, and serves pages of the frozen
-/// copy.
+/// A RemoteClones runs a ticket's clones on other hosts. It starts a daemon on each by the remote
+/// shell, and sends a small image of the parent, made by CRIU. It serves pages of the frozen copy.
 ///
 /// Owns: the remote shells; when they end, everything on the other hosts ends. Threads: the
 /// reactor's.
 class RemoteClones {
  public:
   struct Calls {
-    /// Once: empty, or why a host is not ready.
+    /// Called once. Empty: all hosts are ready. Otherwise the reason.
     std::function<void(const std::string&)> on_prepared;
     std::function<void(std::uint32_t id)> on_running;
     std::function<void(std::uint32_t id, End, std::int32_t status, const std::string& value)>
         on_ended;
+    /// The parent's image is committed, and all hosts have opened it: the frozen copy is not
+    /// needed.
+    std::function<void()> on_image;
   };
   RemoteClones(Reactor& reactor, Watches& watches, RemoteParts parts, std::string folder,
                Calls calls);
@@ -55,6 +59,9 @@ class RemoteClones {
   void distribute(const std::array<std::uint64_t, 2>& token, pid_t copy, pid_t frozen,
                   std::string ranges);
   void kill(std::uint32_t id);
+  /// Writes the parent's memory into the pool, once. All clones run.
+  void keep_image();
+  bool has_image() const { return has_image_; }
 
  private:
   struct Host {
@@ -65,12 +72,15 @@ class RemoteClones {
     std::unique_ptr<HostChannel> channel;
     bool is_prepared = false;
     bool is_lost = false;
+    bool has_image = false;
   };
   tl::expected<void, std::string> start(Host& host);
   void on_frame(Host& host, HostWord word, std::string_view frame);
   void on_lost(Host& host, const std::string& why);
   void give_pages(Host& host, const PageRange& range);
   void dumped(int status);
+  void send_image(const std::string& problem);
+  void image_opened(Host& host, std::string_view problem);
   void fail_all(const std::string& why);
 
   Reactor& reactor_;
@@ -86,6 +96,9 @@ class RemoteClones {
   pid_t copy_ = -1;
   pid_t frozen_ = -1;
   std::string ranges_;
+  std::unique_ptr<ImageWriter> writer_;
+  std::string image_path_;
+  bool has_image_ = false;
 };
 
 }  // namespace stdchk::fork

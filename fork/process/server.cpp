@@ -117,19 +117,26 @@ void Server::dispatch(Connection& connection, const Record& record, Descriptor p
     case Kind::kJoin:
       return join(connection, record.ticket);
     case Kind::kKill:
-      if (Ticket* ticket = own_ticket(connection, record.ticket)) {
-        if (record.id == 0)
-          ticket->run->kill_all();
-        else
-          ticket->run->end_clone(record.id, End::kKilled, 0, "");
-        connection.done(0);
-      }
-      return;
+      return kill(connection, record);
     case Kind::kList:
       return list(connection);
     default:
       connection.done(EPROTO, "The daemon does not know this request.");
   }
+}
+
+/// Clones without a parent can be ended by every process outside the sandboxes.
+void Server::kill(Connection& connection, const Record& record) {
+  const auto found = tickets_.find(record.ticket);
+  const bool is_orphan = found != tickets_.end() && found->second.is_orphan &&
+                         pid_namespace_of(connection.peer_pid()) == pid_namespace_of(::getpid());
+  Ticket* ticket = is_orphan ? &found->second : own_ticket(connection, record.ticket);
+  if (ticket == nullptr) return;
+  if (record.id == 0)
+    ticket->run->kill_all();
+  else
+    ticket->run->end_clone(record.id, End::kKilled, 0, "");
+  connection.done(0);
 }
 
 tl::expected<std::shared_ptr<Server::Family>, std::string> Server::new_family() {
@@ -219,7 +226,8 @@ void Server::request(Connection& connection, const Record& record) {
   ticket.family = (*owner)->family;
   TicketRun::Parts parts{number,
                          local,
-                         record.hierarchical != 0,
+                         (record.options & local::kHierarchical) != 0,
+                         (record.options & local::kOutlives) != 0,
                          parts_.init_program,
                          fmt::format("{}/{}", STDCHK_FORK_STATE, number),
                          parts_.socket.substr(0, parts_.socket.rfind('/')),
@@ -326,6 +334,7 @@ void Server::answer_joiners(std::uint64_t number) {
   const auto found = tickets_.find(number);
   if (found == tickets_.end() || !found->second.run) return;
   const CloneTable& table = found->second.run->table();
+  if (table.all_ended() && found->second.is_orphan) return drop_ticket(number);
   if (!table.all_ended() || found->second.joiners.empty()) return;
   allocator_.release(number);  // the parent may request these slots right after the answer
   for (const int fd : std::exchange(found->second.joiners, {})) {
@@ -365,6 +374,15 @@ void Server::owner_ended(pid_t pid) {
   const auto found = owners_.find(pid);
   if (found == owners_.end()) return;
   for (const std::uint64_t number : found->second.tickets) {
+    Ticket& ticket = tickets_.at(number);
+    const CloneTable& table = ticket.run->table();
+    if (ticket.run->parts().outlives && table.state() != TicketState::kReserved &&
+        !table.all_ended()) {
+      log::info("ticket {}: its parent, process {}, has ended; its clones go on", number, pid);
+      ticket.is_orphan = true;
+      ticket.owner = 0;  // another process may get the number
+      continue;
+    }
     log::info("ticket {}: its parent, process {}, has ended", number, pid);
     drop_ticket(number);
   }
@@ -376,9 +394,10 @@ void Server::list(Connection& connection) {
   std::string text = allocator_.describe();
   for (const auto& [number, ticket] : tickets_) {
     const CloneTable& table = ticket.run->table();
-    text += fmt::format("ticket {}: parent {}, {} clones, {} run, {} ended\n", number, ticket.owner,
-                        table.clones().size(), table.count_in(CloneState::kRunning),
-                        table.count_in(CloneState::kEnded));
+    text += fmt::format("ticket {}: parent {}, {} clones, {} run, {} ended{}\n", number,
+                        ticket.owner, table.clones().size(), table.count_in(CloneState::kRunning),
+                        table.count_in(CloneState::kEnded),
+                        ticket.run->is_independent() ? ", need nothing of the parent" : "");
   }
   connection.done(0, text);
 }

@@ -64,7 +64,8 @@ class Server {
     pid_t owner = 0;
     std::shared_ptr<Family> family;
     std::unique_ptr<TicketRun> run;
-    std::set<int> joiners;  ///< connections that wait for the end of all clones
+    std::set<int> joiners;   ///< connections that wait for the end of all clones
+    bool is_orphan = false;  ///< the owner has ended, and the clones outlive it
   };
 
   void accept();
@@ -80,6 +81,7 @@ class Server {
   void list(Connection& connection);
   /// The caller's ticket. nullptr: the caller was told that it has none of that number.
   Ticket* own_ticket(Connection& connection, std::uint64_t number);
+  void kill(Connection& connection, const local::Record& record);
   tl::expected<Owner*, std::string> owner_of(pid_t pid, const Sandbox* inside,
                                              std::shared_ptr<Family> above);
   tl::expected<std::shared_ptr<Family>, std::string> new_family();

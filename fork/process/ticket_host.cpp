@@ -31,7 +31,42 @@ void TicketHost::serve(Descriptor in, Descriptor out) {
   channel_ = std::make_unique<HostChannel>(
       watches_, std::move(in), std::move(out),
       HostChannel::Calls{[this](HostWord word, std::string_view frame) { on_frame(word, frame); },
-                         [this] { reactor_.stop(); }});
+                         [this] { on_channel_end(); }});
+}
+
+/// The parent's host or its daemon is lost.
+void TicketHost::on_channel_end() {
+  if (!ticket_.outlives || !is_image_open_ || run_->table().all_ended()) return reactor_.stop();
+  log::info("the parent's host is lost; the clones go on");
+  is_alone_ = true;
+  pages_->fetch_again();
+}
+
+void TicketHost::open_image(std::string_view frame) {
+  ImagePlace place;
+  if (image_ || !pages_ || !take_value(frame, place)) return;
+  place.path[sizeof(place.path) - 1] = '\0';
+  place.pool_path[sizeof(place.pool_path) - 1] = '\0';
+  place.pager[sizeof(place.pager) - 1] = '\0';
+  std::vector<ImageSegment> segments;
+  for (ImageSegment segment; take_value(frame, segment);) {
+    if (segment.begin < segment.end) segments.push_back(segment);
+  }
+  image_path_ = place.path;
+  image_ = std::make_unique<ImageReader>(
+      reactor_, place, std::move(segments),
+      ImageReader::Calls{[this](const std::string& problem) { image_opened(problem); },
+                         [this](std::uint64_t address, std::string_view bytes) {
+                           pages_->on_block(address, bytes);
+                         },
+                         [this](const std::string& problem) {
+                           lost("The parent's memory cannot be read: " + problem);
+                         }});
+}
+
+void TicketHost::image_opened(const std::string& problem) {
+  is_image_open_ = problem.empty();
+  channel_->send(HostWord::kImageOpen, problem);
 }
 
 void TicketHost::lost(const std::string& why) {
@@ -61,6 +96,8 @@ void TicketHost::on_frame(HostWord word, std::string_view frame) {
       if (take_value(frame, range) && pages_) pages_->on_block(range.address, frame);
       return;
     }
+    case HostWord::kImage:
+      return open_image(frame);
     case HostWord::kKill: {
       CloneEnd clone;
       if (take_value(frame, clone) && run_ != nullptr && clone.id >= ticket_.first_id) {
@@ -92,6 +129,7 @@ void TicketHost::on_outer_ready() {
   TicketRun::Parts parts{ticket_.number,
                          ticket_.count,
                          ticket_.is_hierarchical != 0,
+                         ticket_.outlives != 0,
                          parts_.server.init_program,
                          fmt::format("{}/{}", STDCHK_FORK_STATE, ticket_.number),
                          parts_.folder,
@@ -135,6 +173,7 @@ void TicketHost::restore(std::string_view frame) {
   }
   pages_ = std::make_unique<PageServer>(
       watches_, std::move(segments), [this](std::uint64_t address, std::uint64_t bytes) {
+        if (is_image_open_) return image_->fetch(address, bytes);
         channel_->send_value(HostWord::kPagesWanted, PageRange{address, bytes});
       });
   if (!run_->expect({ticket.token[0], ticket.token[1]},
@@ -194,7 +233,7 @@ void TicketHost::restored(int status) {
     return lost("CRIU cannot restore the parent: " +
                 (all.size() > 600 ? all.substr(all.size() - 600) : all));
   }
-  // The process stands still, as it was dumped. Its pid is that of its own pid namespace.
+  // The process stands still, as it was dumped. The file has its number in its own pid namespace.
   pid_t pid = 0;
   std::ifstream(image + "/pid") >> pid;
   const std::string command = fmt::format("kill -CONT {}", pid);
@@ -212,6 +251,12 @@ void TicketHost::restored(int status) {
 /// Tells the parent's host about clones whose state has changed.
 void TicketHost::on_change() {
   if (run_ == nullptr) return;
+  if (is_alone_) {
+    if (!run_->table().all_ended()) return;
+    // The parent's host, which would have removed the image, is lost.
+    ::unlink(image_path_.c_str());
+    return reactor_.stop();
+  }
   for (const Clone& clone : run_->table().clones()) {
     CloneState& told = told_[clone.id - 1];
     if (clone.state == told ||

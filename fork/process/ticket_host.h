@@ -8,6 +8,7 @@
 #include "core/runtime/reactor.h"
 #include "fork/process/host_channel.h"
 #include "fork/process/page_server.h"
+#include "fork/process/parent_image.h"
 #include "fork/process/server.h"
 
 namespace stdchk::fork {
@@ -41,6 +42,9 @@ class TicketHost {
   void restore(std::string_view frame);
   void restored(int status);
   void on_change();
+  void on_channel_end();
+  void open_image(std::string_view frame);
+  void image_opened(const std::string& problem);
   void lost(const std::string& why);
 
   Reactor& reactor_;
@@ -52,6 +56,10 @@ class TicketHost {
   std::unique_ptr<Sandbox> outer_;
   TicketRun* run_ = nullptr;
   std::unique_ptr<PageServer> pages_;
+  std::unique_ptr<ImageReader> image_;
+  std::string image_path_;
+  bool is_image_open_ = false;
+  bool is_alone_ = false;  ///< the channel has ended, and the clones go on
   std::vector<CloneState> told_;
   Descriptor restore_;
   pid_t restore_pid_ = -1;

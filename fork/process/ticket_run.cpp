@@ -145,11 +145,13 @@ void TicketRun::prepare_others() {
           },
           [this](std::uint32_t id, End end, std::int32_t status, const std::string& value) {
             end_clone(id, end, status, value);
-          }});
+          },
+          [this] { start_next(); }});
   HostTicket ticket;
   ticket.number = parts_.number;
   ticket.first_id = parts_.count + 1;
   ticket.is_hierarchical = parts_.is_hierarchical ? 1 : 0;
+  ticket.outlives = parts_.outlives ? 1 : 0;
   std::snprintf(ticket.socket, sizeof(ticket.socket), "%s", parts_.socket.c_str());
   others_->prepare(ticket, parts_.others);
 }
@@ -195,7 +197,7 @@ Status TicketRun::memory_came(const local::Record& record, std::unique_ptr<Conne
 
 /// Whether the frozen copy has pages for clones on other hosts.
 bool TicketRun::needs_source() const {
-  if (!others_) return false;
+  if (!others_ || others_->has_image()) return false;
   const auto& clones = table_.clones();
   return std::any_of(clones.begin(), clones.end(), [&](const Clone& c) {
     return c.id > parts_.count && c.state != CloneState::kEnded;
@@ -203,6 +205,7 @@ bool TicketRun::needs_source() const {
 }
 
 void TicketRun::ask_for_image() {
+  if (table_.state() == TicketState::kCloned) others_->keep_image();
   if (is_image_asked_ || table_.state() != TicketState::kStarting) return;
   is_image_asked_ = true;
   local::Record record;

@@ -33,6 +33,7 @@ class TicketRun {
     std::uint64_t number = 0;
     std::uint32_t count = 0;  ///< on this host
     bool is_hierarchical = false;
+    bool outlives = false;  ///< the clones go on when the parent ends
     std::string init_program;
     std::string folder;   ///< prefix of the sandboxes' folders
     std::string sockets;  ///< the folder of the daemon's socket
@@ -79,6 +80,8 @@ class TicketRun {
   std::uint32_t clone_of(pid_t pid, std::uint32_t claimed) const;
   /// Returns the sandbox with that pid namespace; nullptr: no sandbox of this ticket.
   const Sandbox* sandbox_of(std::uint64_t pid_namespace) const;
+  /// Whether the clones need neither the parent nor its copy.
+  bool is_independent() const { return table_.state() == TicketState::kCloned && !needs_source(); }
   /// Ends a clone's processes, too.
   void end_clone(std::uint32_t id, End end, std::int32_t status, const std::string& value);
   void kill_all();

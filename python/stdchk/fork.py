@@ -78,10 +78,15 @@ def _checked(result, library):
     return result
 
 
-def request_ticket(n, hierarchical=False):
-    """Reserves up to `n` clones. With `hierarchical` the clones of one host share one set of namespaces."""
+def request_ticket(n, hierarchical=False, outlive=False):
+    """Reserves up to `n` clones.
+
+    With `hierarchical` the clones of one host share one set of namespaces. With `outlive` the clones go on when this
+    process ends; nobody gets their values then.
+    """
     ticket = _Ticket()
-    _checked(_free.sf_request_ticket(ctypes.c_uint32(n), int(hierarchical), ctypes.byref(ticket)), _free)
+    options = int(hierarchical) + 2 * int(outlive)
+    _checked(_free.sf_request_ticket(ctypes.c_uint32(n), options, ctypes.byref(ticket)), _free)
     return Ticket(ticket.number, ticket.count)
 
 

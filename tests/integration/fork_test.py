@@ -461,9 +461,8 @@ def test_four_parents_clone_themselves_at_the_same_time_again_and_again(daemon):
 # Other hosts: a remote shell that starts the daemon in a network and a mount namespace of its own.
 
 
-@pytest.fixture
-def far(tmp_path):
-    """A daemon with one slot here and six on another host, and the file with the remote shell's pid."""
+def far_daemon(tmp_path, *flags):
+    """A daemon with one slot here and six on another host; the file "shell" has the remote shell's pid."""
     made = subprocess.run([ROOT / "scripts" / "trixie-root"], capture_output=True, text=True, timeout=900)
     if made.returncode == 125:
         pytest.skip("CRIU is absent: " + made.stderr.strip().splitlines()[-1])
@@ -476,8 +475,13 @@ def far(tmp_path):
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "hosts").write_text("far slots=6 memory=1G\n")
-    daemon = Daemon(tmp_path, "--slots", "1", "--hosts", tmp_path / "hosts", "--rsh", tmp_path / "rsh", "--remote-program",
-                    tmp_path / "forkd", "--criu", criu)
+    return Daemon(tmp_path, "--slots", "1", "--hosts", tmp_path / "hosts", "--rsh", tmp_path / "rsh", "--remote-program",
+                  tmp_path / "forkd", "--criu", criu, *flags)
+
+
+@pytest.fixture
+def far(tmp_path):
+    daemon = far_daemon(tmp_path)
     yield daemon
     daemon.end()
 
@@ -542,3 +546,86 @@ def test_nothing_stays_on_another_host_when_the_parent_is_killed(far):
     parent.communicate()
     wait_until(far.has_no_clones, "all clones end with their parent", 30)
     assert not os.listdir("/run/stdchk-fork/state")
+
+
+@contextlib.contextmanager
+def pager_of(pool, folder):
+    ready, socket = folder / "pager-ready", folder / "pager"
+    process = subprocess.Popen([
+        BIN / "stdchk-pager", "--socket", socket, "--ready-file", ready, "--manager", pool.record["manager_address"],
+        "--secret-file", pool.record["secret_file"]])
+    try:
+        wait_until(ready.exists, "stdchk-pager")
+        yield ["--pager", socket, "--pool-path", "/forks"]
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.mark.parametrize("by_pager", [False, True])
+def test_clones_go_on_when_the_host_of_their_parent_is_lost(pool, tmp_path, by_pager):
+    pool.up(benefactors=2, drain=False)
+    images = pool.mount / "forks"
+    images.mkdir()
+    with contextlib.ExitStack() as stack:
+        flags = stack.enter_context(pager_of(pool, tmp_path)) if by_pager else []
+        daemon = far_daemon(tmp_path, "--images", images, *flags)
+        parent = daemon.start("""
+            import pathlib
+            folder = pathlib.Path(sys.argv[1])
+            memory = bytearray(48 << 20)
+            for at in range(0, len(memory), 4096): memory[at] = at // 4096 % 251
+            zeros = bytearray(64 << 20)
+            ticket = fork.request_ticket(7, outlive=True)
+            me = fork.clone(ticket)
+            if me:
+                early = sum(memory[: 8 << 20 : 4096])
+                while not (folder / "go").exists(): time.sleep(0.05)
+                (folder / f"part-{me}").write_text(f"{early + sum(memory[8 << 20 :: 4096])} {sum(zeros[::4096])}")
+                os.rename(folder / f"part-{me}", folder / f"result-{me}")
+                fork.exit()
+            print("cloned", flush=True)
+            fork.join(ticket)
+            """, pool.mount)
+        assert parent.stdout.readline() == "cloned\n"
+        try:
+            wait_until(lambda: "its copy is not needed any more" in (tmp_path / "log").read_text(), "the image", 30)
+            (image,) = images.iterdir()
+            assert image.stat().st_size >= 112 << 20 and image.stat().st_blocks * 512 < 80 << 20
+            parent.kill()
+            daemon.process.kill()
+            daemon.process.wait()
+            wait_until(lambda: len(daemon.processes()) == 13, "the clone of the lost host ends, and the others stay")
+            (pool.mount / "go").touch()
+            wait_until(lambda: len(list(pool.mount.glob("result-*"))) == 6, "the results", 30)
+            total = sum(i % 251 for i in range(48 << 8))
+            assert {path.read_text() for path in pool.mount.glob("result-*")} == {f"{total} 0"}
+            wait_until(daemon.has_no_clones, "nothing stays on the other host", 30)
+            wait_until(lambda: not list(images.iterdir()), "the image is removed")
+            assert not os.listdir("/run/stdchk-fork/state")
+        finally:
+            for process in (parent, daemon.process):
+                process.kill()
+                process.wait()
+            parent.stdout.close()
+
+
+def test_clones_may_outlive_their_parent_and_can_be_ended_then(daemon):
+    parent = daemon.start("""
+        ticket = fork.request_ticket(2, outlive=True)
+        me = fork.clone(ticket)
+        if me:
+            time.sleep(0.5)
+            os.write(1, f"alive {me}\\n".encode())  # one call, so that lines stay whole
+            if me == 2: time.sleep(1000)
+            fork.exit()
+        print(ticket.number, flush=True)
+        """)
+    number = int(parent.stdout.readline())
+    assert parent.wait(20 * PATIENCE) == 0
+    assert sorted(parent.stdout.readline() for _ in range(2)) == ["alive 1\n", "alive 2\n"]
+    wait_until(lambda: len(daemon.processes()) == 2, "the first clone ends")
+    daemon.python(f"fork.kill(fork.Ticket({number}, 2))\nprint(0)")
+    wait_until(daemon.has_no_clones, "the second clone ends")
+    assert parent.stdout.read() == ""
+    assert daemon.python("print(fork.request_ticket(40).count)") == 40

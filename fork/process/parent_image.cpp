@@ -1,0 +1,232 @@
+#include "fork/process/parent_image.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "core/base/descriptor.h"
+#include "core/base/log.h"
+#include "fork/pager/stdchk_map.h"
+#include "fork/process/host_channel.h"
+
+namespace stdchk::fork {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
+/// So many blocks are read at once.
+constexpr std::size_t kReaders = 4;
+/// A block is asked for again for about 10 s: the client library's own tries come on top.
+constexpr int kTries = 5;
+constexpr std::chrono::milliseconds kFirstPause{300};
+
+bool is_zero(const char* bytes, std::size_t count) {
+  return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, count - 1) == 0;
+}
+
+/// Reads memory of another process. What is not mapped there is zero. Returns 0 or an errno.
+int read_memory(pid_t process, std::uint64_t address, std::string& out) {
+  std::fill(out.begin(), out.end(), '\0');
+  for (std::uint64_t done = 0; done < out.size();) {
+    const iovec local{out.data() + done, out.size() - done};
+    const iovec remote{reinterpret_cast<void*>(address + done), out.size() - done};
+    const ssize_t n = ::process_vm_readv(process, &local, 1, &remote, 1, 0);
+    if (n > 0) {
+      done += static_cast<std::uint64_t>(n);
+    } else if (errno == EFAULT) {
+      done += kPage;
+    } else {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+/// Writes the runs of pages that are not zero. Returns 0 or an errno.
+int write_pages(int file, const std::string& bytes, std::uint64_t offset) {
+  for (std::size_t at = 0; at < bytes.size();) {
+    std::size_t end = at;
+    while (end < bytes.size() && !is_zero(bytes.data() + end, kPage)) end += kPage;
+    for (std::size_t done = at; done < end;) {
+      const ssize_t n =
+          ::pwrite(file, bytes.data() + done, end - done, static_cast<off_t>(offset + done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return n < 0 ? errno : EIO;
+      done += static_cast<std::size_t>(n);
+    }
+    at = end + kPage;
+  }
+  return 0;
+}
+
+std::string sentence(const std::string& path, int error) {
+  return fmt::format("{}: {}", path, std::strerror(error));
+}
+
+std::uint64_t size_of(const std::vector<ImageSegment>& segments) {
+  return segments.empty() ? 0
+                          : segments.back().offset + (segments.back().end - segments.back().begin);
+}
+
+}  // namespace
+
+std::vector<ImageSegment> image_of(std::string_view ranges) {
+  std::vector<ImageSegment> segments;
+  std::uint64_t offset = 0;
+  // In the list of ranges, `bytes` is the end.
+  for (PageRange range; take_value(ranges, range);) {
+    if (range.address >= range.bytes) continue;
+    segments.push_back({range.address, range.bytes, offset});
+    offset += range.bytes - range.address;
+  }
+  return segments;
+}
+
+ImageWriter::ImageWriter(Reactor& reactor, pid_t frozen, std::vector<ImageSegment> segments,
+                         std::string path, Done done)
+    : reactor_(reactor),
+      frozen_(frozen),
+      segments_(std::move(segments)),
+      path_(std::move(path)),
+      done_(std::move(done)),
+      thread_("fork-image", 1) {
+  thread_.run([this, watch = lifetime_.watch()] {
+    const std::string problem = write();
+    const Status posted = reactor_.post([this, watch, problem] {
+      if (!watch.expired()) done_(problem);
+    });
+    if (!posted) log::error("{}: {}", path_, describe(posted.error()));
+  });
+}
+
+ImageWriter::~ImageWriter() { stopped_ = true; }
+
+std::string ImageWriter::write() const {
+  const Descriptor file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file) return sentence(path_, errno);
+  for (const ImageSegment& segment : segments_) {
+    for (std::uint64_t at = segment.begin; at < segment.end; at += kPieceBytes) {
+      if (stopped_) return "It was given up.";
+      std::string piece(std::min(kPieceBytes, segment.end - at), '\0');
+      if (const int error = read_memory(frozen_, at, piece); error != 0) {
+        return sentence("the frozen copy's memory", error);
+      }
+      const int error = write_pages(file.get(), piece, segment.offset + (at - segment.begin));
+      if (error != 0) return sentence(path_, error);
+    }
+  }
+  // In a pool, fsync(2) commits the file.
+  if (::ftruncate(file.get(), static_cast<off_t>(size_of(segments_))) != 0 ||
+      ::fsync(file.get()) != 0) {
+    return sentence(path_, errno);
+  }
+  return {};
+}
+
+ImageReader::ImageReader(Reactor& reactor, const ImagePlace& place,
+                         std::vector<ImageSegment> segments, Calls calls)
+    : reactor_(reactor),
+      place_(place),
+      segments_(std::move(segments)),
+      calls_(std::move(calls)),
+      threads_(std::make_unique<ThreadExecutor>("fork-pages", kReaders)) {
+  threads_->run([this] {
+    const std::string problem = open();
+    post([this, problem] { calls_.on_open(problem); });
+  });
+}
+
+ImageReader::~ImageReader() {
+  stopped_ = true;
+  threads_.reset();
+  if (mapped_ != nullptr) stdchk_unmap_image(const_cast<char*>(mapped_));
+  if (file_ >= 0) ::close(file_);
+}
+
+void ImageReader::post(std::function<void()> call) {
+  const Status posted = reactor_.post([watch = lifetime_.watch(), call = std::move(call)] {
+    if (!watch.expired()) call();
+  });
+  if (!posted) log::error("the image {}: {}", place_.path, describe(posted.error()));
+}
+
+std::string ImageReader::open() {
+  if (place_.pager[0] == '\0') {
+    file_ = ::open(place_.path, O_RDONLY | O_CLOEXEC);
+    if (file_ < 0) return sentence(place_.path, errno);
+    ::posix_fadvise(file_, 0, 0, POSIX_FADV_RANDOM);
+    return {};
+  }
+  stdchk_map_options options;
+  stdchk_map_options_init(&options);
+  options.protection = PROT_READ;
+  options.socket = place_.pager;
+  std::size_t length = 0;
+  mapped_ = static_cast<const char*>(stdchk_map_image(place_.pool_path, &options, &length));
+  if (mapped_ == nullptr) return stdchk_map_error();
+  if (length >= size_of(segments_)) return {};
+  return fmt::format("{} is shorter than the parent's memory", place_.pool_path);
+}
+
+void ImageReader::fetch(std::uint64_t address, std::uint64_t bytes) {
+  threads_->run([this, address, bytes] {
+    auto pause = kFirstPause;
+    for (int tries = 0; !stopped_; tries++, pause *= 2) {
+      auto block = read(address, bytes);
+      if (block) {
+        return post(
+            [this, address, block = std::move(*block)] { calls_.on_block(address, block); });
+      }
+      if (tries == kTries) {
+        return post([this, why = describe(block.error())] {
+          calls_.on_lost(fmt::format("{}: {}", place_.path, why));
+        });
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  });
+}
+
+/// What no segment has is zero.
+Result<std::string> ImageReader::read(std::uint64_t address, std::uint64_t bytes) const {
+  std::string block(bytes, '\0');
+  for (const ImageSegment& segment : segments_) {
+    const std::uint64_t begin = std::max(address, segment.begin);
+    const std::uint64_t end = std::min(address + bytes, segment.end);
+    if (begin >= end) continue;
+    STDCHK_TRY(read_at(segment.offset + (begin - segment.begin), block.data() + (begin - address),
+                       end - begin));
+  }
+  return block;
+}
+
+Status ImageReader::read_at(std::uint64_t offset, char* to, std::size_t bytes) const {
+  if (mapped_ != nullptr) {
+    if (stdchk_map_fetch(mapped_ + offset, bytes) != 0) return fail_errno("fork.image.fetch");
+    // The page server may have given the pages up since. When they cannot be fetched again, this
+    // call fails, where an access would end the process by SIGBUS.
+    const iovec local{to, bytes};
+    const iovec mapped{const_cast<char*>(mapped_ + offset), bytes};
+    const ssize_t n = ::process_vm_readv(::getpid(), &local, 1, &mapped, 1, 0);
+    return n == static_cast<ssize_t>(bytes) ? Status() : fail_errno("fork.image.mapped");
+  }
+  for (std::size_t done = 0; done < bytes;) {
+    const ssize_t n = ::pread(file_, to + done, bytes - done, static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail_errno("fork.image.read");
+    if (n == 0) return fail(Code::kCorrupt, "fork.image.read: the image is shorter");
+    done += static_cast<std::size_t>(n);
+  }
+  return {};
+}
+
+}  // namespace stdchk::fork
