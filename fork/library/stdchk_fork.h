@@ -52,9 +52,10 @@ typedef struct sf_result {
 } sf_result;
 
 /* Options of a ticket. */
-#define SF_HIERARCHICAL 1 /* the clones of one host share one set of namespaces, and one address \
-                           */
-#define SF_OUTLIVE 2      /* the clones go on when the parent ends */
+#define SF_HIERARCHICAL                                                                     \
+  1                  /* the clones of one host share one set of namespaces, and one address \
+                      */
+#define SF_OUTLIVE 2 /* the clones go on when the parent ends */
 
 /* Reserves up to `n` clones. `options`: 0, or the sum of options above. Fewer are granted when
  * there is no room for `n`; -EAGAIN: there is room for none.
