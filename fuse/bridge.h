@@ -161,6 +161,9 @@ class Bridge {
   std::uint64_t keep(std::unique_ptr<Handle> handle);
   Status commit(Handle& handle, bool closes = false);
   void end_open(Handle& handle);
+  static Status write_zeros(client::File& file, std::uint64_t from, std::uint64_t end);
+  Status check_room(std::uint64_t bytes);
+  Status allocate(Handle& handle, int mode, std::uint64_t from, std::uint64_t end);
 
   // Directories (bridge_directories.cpp).
   std::shared_ptr<DirectoryHandle> directory_of(const fuse_file_info* info);

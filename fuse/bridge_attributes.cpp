@@ -43,7 +43,15 @@ mode_t type_bits(FileType type) {
   return S_IFREG;
 }
 
-bool is_user_xattr(std::string_view name) { return name.starts_with("user."); }
+constexpr std::string_view kTrusted = "trusted.";
+
+/// The kernel itself checks who may use which of these kinds. Not security.capability: a mount
+/// without set-ID bits (nosuid) gives no capabilities, and each write would have to remove it.
+/// Not POSIX ACLs: the mount does not check them.
+bool is_stored_xattr(std::string_view name) {
+  return name.starts_with("user.") || name.starts_with(kTrusted) ||
+         (name.starts_with("security.") && name != "security.capability");
+}
 bool is_virtual(std::string_view name) { return name == kXattrVersion || name == kXattrDrained; }
 
 /// Answers a getxattr or listxattr: with the length of the value if `size` is 0, else with the
@@ -401,7 +409,7 @@ void Bridge::setxattr(fuse_req_t request, fuse_ino_t number, const char* name,
                       std::string_view value, int flags, bool remove) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.setxattr"));
-  if (!is_user_xattr(name)) return reply(request, fail(Code::kUnsupported, "mount.setxattr"));
+  if (!is_stored_xattr(name)) return reply(request, fail(Code::kUnsupported, "mount.setxattr"));
   if (is_virtual(name)) return reply(request, fail(Code::kPermission, "mount.setxattr"));
   if (std::string_view(name).starts_with(kXattrPolicy)) {
     return reply(request, set_policy(*node, std::string_view(name).substr(kXattrPolicy.size()),
@@ -431,7 +439,7 @@ void Bridge::setxattr(fuse_req_t request, fuse_ino_t number, const char* name,
 void Bridge::getxattr(fuse_req_t request, fuse_ino_t number, const char* name, std::size_t size) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.getxattr"));
-  if (!is_user_xattr(name)) return reply(request, fail(Code::kUnsupported, "mount.getxattr"));
+  if (!is_stored_xattr(name)) return reply(request, fail(Code::kUnsupported, "mount.getxattr"));
   if (is_virtual(name)) {
     if (node->type != FileType::kRegular) {
       return reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
@@ -479,6 +487,7 @@ void Bridge::listxattr(fuse_req_t request, fuse_ino_t number, std::size_t size) 
   if (!all) return reply(request, fail(all.error()));
   std::string names;
   for (const auto& [key, value] : *all) {
+    if (key.starts_with(kTrusted) && fuse_req_ctx(request)->uid != 0) continue;
     names += key;
     names += '\0';
   }

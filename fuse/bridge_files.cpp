@@ -1,6 +1,7 @@
 // Opening, reading, writing and closing of regular files.
 
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@ constexpr std::size_t kRefusalsMax = 4096;
 /// For how long a folder's write mode is cached; another mount may change it.
 constexpr auto kFolderModeAge = 10s;
 constexpr std::size_t kFolderModesMax = 65536;
+constexpr std::uint64_t kZerosMax = 1024 * limits::kMiB;  ///< that one fallocate() writes
 
 bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
@@ -209,11 +211,17 @@ Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::in
     bool gone = file.error().code == Code::kStale || file.error().code == Code::kNotFound;
     if (!gone) return fail(file.error());
     // The name now belongs to another file, or to none.
-    return fail(refuse(thread, node->file) ? Code::kStale : Code::kNotFound, "mount.open");
+    const bool again = !insisted && refuse(thread, node->file);
+    return fail(again ? Code::kStale : Code::kNotFound, "mount.open");
   }
   bool session = node->in_session();
-  bool matches = session || wanted.truncate || insisted || node->unlinked ||
-                 (*file)->attributes().version == node->version();
+  // A file without a name was removed or replaced. The manager keeps replaced files for 2 s
+  // (ReplacedFiles). The first open asks the kernel for a fresh look-up. The second open takes what
+  // that look-up has found.
+  bool has_name = (*file)->attributes().link_count > 0 || node->unlinked;
+  bool same = session || wanted.truncate || node->unlinked ||
+              (*file)->attributes().version == node->version();
+  bool matches = insisted || (has_name && same);
   if (!matches) {
     if (refuse(thread, node->file)) {
       Status closed = (*file)->close();
@@ -409,20 +417,64 @@ void Bridge::fsync(fuse_req_t request, fuse_file_info* info) {
   reply_for(*handle.node, request, handle.file->sync());
 }
 
+/// Writes zeros, at most kZerosMax bytes: the caller waits for all of them.
+Status Bridge::write_zeros(client::File& file, std::uint64_t from, std::uint64_t end) {
+  if (end - from > kZerosMax) return fail(Code::kUnsupported, "mount.fallocate");
+  static constexpr std::array<std::byte, 64 * limits::kKiB> kZeros{};
+  while (from < end) {
+    const std::uint64_t count = std::min<std::uint64_t>(kZeros.size(), end - from);
+    STDCHK_TRY(file.write(from, ByteSpan(kZeros).first(count)));
+    from += count;
+  }
+  return {};
+}
+
+/// Says kNoSpace when the pool cannot take so many bytes more now. Nothing is reserved: others may
+/// take the space before the bytes are written.
+Status Bridge::check_room(std::uint64_t bytes) {
+  STDCHK_ASSIGN(const auto pool, filesystem_.stat_pool());
+  if (bytes > pool.free_bytes + pool.evictable_bytes) {
+    return fail(Code::kNoSpace, "mount.fallocate");
+  }
+  return {};
+}
+
+/// fallocate(2). Punches only holes that reach the end of the file. Allocation within the file
+/// changes nothing: a range takes space when it is written.
+Status Bridge::allocate(Handle& handle, int mode, std::uint64_t from, std::uint64_t end) {
+  const std::uint64_t size = handle.file->attributes().size_bytes;
+  const bool keeps_size = (mode & FALLOC_FL_KEEP_SIZE) != 0;
+  const int kind = mode & ~FALLOC_FL_KEEP_SIZE;
+  if (kind == FALLOC_FL_PUNCH_HOLE && keeps_size) {
+    if (from >= size) return {};
+    if (end < size) return fail(Code::kUnsupported, "mount.fallocate");
+    handle.node->changed = true;
+    STDCHK_TRY(handle.file->truncate(from));
+    return handle.file->truncate(size);
+  }
+  if (kind == FALLOC_FL_ZERO_RANGE) {
+    handle.node->changed = true;
+    const std::uint64_t in_file = std::min(end, size);
+    if (from < in_file) STDCHK_TRY(write_zeros(*handle.file, from, in_file));
+  } else if (kind != 0) {
+    return fail(Code::kUnsupported, "mount.fallocate");
+  }
+  if (end <= size) return {};
+  STDCHK_TRY(check_room(end - size));
+  if (keeps_size) return {};
+  handle.node->changed = true;
+  return handle.file->truncate(end);
+}
+
 void Bridge::fallocate(fuse_req_t request, int mode, off_t offset, off_t length,
                        fuse_file_info* info) {
   Handle& handle = handle_of(info);
-  if (mode != 0) return reply(request, fail(Code::kUnsupported, "mount.fallocate"));
-  auto end = static_cast<std::uint64_t>(offset) + static_cast<std::uint64_t>(length);
+  auto from = static_cast<std::uint64_t>(offset);
+  auto end = from + static_cast<std::uint64_t>(length);
   if (end > limits::kFileBytesMax) return reply(request, fail(Code::kTooLarge, "mount.fallocate"));
   // The kernel says nothing of it here; on its own file systems it takes the bits away.
   if (fuse_req_ctx(request)->uid != 0) kill_set_id(*handle.node, request);
-  Status done;
-  if (handle.file->attributes().size_bytes < end) {
-    done = handle.file->truncate(end);
-    handle.node->changed = true;
-  }
-  reply(request, done);
+  reply_for(*handle.node, request, allocate(handle, mode, from, end));
 }
 
 /// Ends an open. Drops what a killed process left, unless others still write the file. Commits what

@@ -13,6 +13,9 @@ demo_packages=(libopenmpi-dev openmpi-bin)
 # Beside Open MPI, which the alternatives prefer and the project is built with.
 mpich_packages=(libmpich-dev mpich)
 test_packages=(attr bindfs e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest rsync sqlite3 xfsprogs)
+# For scripts/posix. cargo, for two of its suites, may also come from elsewhere.
+# shellcheck disable=SC2034 # scripts/posix reads it
+posix_packages=(dbench fio libacl1-dev stress-ng util-linux)
 slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 fork_vm_packages=(busybox-static cpio kmod qemu-system-x86 qemu-utils xz-utils)

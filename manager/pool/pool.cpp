@@ -54,6 +54,11 @@ void Pool::unpin(FileId file, Version version) {
   journal_.settle_freed();
 }
 
+void Pool::unkeep(FileId file) {
+  state_.unkeep(file);
+  journal_.settle_freed();
+}
+
 void Pool::hold(ChunkIndex chunk) {
   ++held_[chunk];
   state_.hold(chunk);

@@ -74,6 +74,7 @@ class Pool {
   }
   Status pin(FileId file, Version version) { return state_.pin(file, version); }
   void unpin(FileId file, Version version);
+  void unkeep(FileId file);
   void hold(ChunkIndex chunk);
   void release(ChunkIndex chunk);
   /// The holds of planners, for callers that recount references.

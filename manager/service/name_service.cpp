@@ -174,6 +174,7 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
     return call.answer(msg::Rename::Reply{replaced});
   }
   const bool adds = to_.rewrites.adds_to_whole(request.to_parent, request.to_name);
+  if (!request.exchange) to_.replaced.keep_file_at(request.to_parent, request.to_name);
   answer_when_durable(pool_,
                       RenameName{request.from_parent,
                                  request.from_name,

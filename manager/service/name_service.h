@@ -5,6 +5,7 @@
 #include "manager/clients/clients.h"
 #include "manager/clients/notices.h"
 #include "manager/pool/pool.h"
+#include "manager/pool/replaced_files.h"
 #include "manager/sessions/file_attributes.h"
 #include "manager/sessions/set_rewrites.h"
 #include "manager/sets/set_keeper.h"
@@ -20,6 +21,7 @@ class NameService {
     Notices& notices;
     SetKeeper& sets;
     const SetRewrites& rewrites;
+    ReplacedFiles& replaced;
     const FileAttributes& attributes;
   };
   NameService(Pool& pool, Neighbours neighbours);

@@ -80,6 +80,7 @@ void Service::tick() {
   notices_.forget_old_watches();
   planners_.run();
   admissions_.let_clients_in();
+  services_.replaced.expire();
   services_.placement.retry();
   services_.commits.retry();
   services_.reads.retry();

@@ -5,6 +5,7 @@
 #include "manager/clients/notices.h"
 #include "manager/clients/sessions.h"
 #include "manager/pool/pool.h"
+#include "manager/pool/replaced_files.h"
 #include "manager/service/admin_service.h"
 #include "manager/service/admissions.h"
 #include "manager/service/benefactor_service.h"
@@ -44,6 +45,7 @@ struct Services {
 
   FileAttributes attributes;
   Totals totals;
+  ReplacedFiles replaced;
   SetRewrites rewrites;
   Placement placement;
   SessionService sessions;

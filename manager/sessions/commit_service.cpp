@@ -329,6 +329,9 @@ CommitVersion CommitService::command_of(SessionRecord& session, const msg::Commi
   session.parts = {};
   session.next_part = 0;
   command.create = state_.new_name(session.file);
+  if (command.create) {
+    to_.replaced.keep_file_at(command.create->parent, command.create->name);
+  }
   command.cut_before = session.truncate || request.cut_before;
   command.cut_bytes = session.truncate ? 0 : request.cut_bytes;
   command.set_size = request.set_size;

@@ -13,6 +13,7 @@
 #include "manager/clients/notices.h"
 #include "manager/clients/sessions.h"
 #include "manager/pool/pool.h"
+#include "manager/pool/replaced_files.h"
 #include "manager/replication/copy_planner.h"
 #include "manager/sessions/file_attributes.h"
 #include "manager/sessions/session_service.h"
@@ -33,6 +34,7 @@ class CommitService {
     SessionService& sessions;
     Notices& notices;
     ExtentChecks& checks;
+    ReplacedFiles& replaced;
     CopyPlanner& copies;
     SetKeeper& sets;
     SetRewrites& rewrites;

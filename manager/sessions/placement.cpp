@@ -193,6 +193,12 @@ void Placement::place_when_possible(SessionId id, msg::Place request, const Call
       to_.totals.end_shortage(session);
     } else if (request.beside.empty()) {
       to_.totals.note_shortage(session);
+      if (to_.replaced.give_up()) {
+        // Their space is free when the commands that replaced them are durable.
+        request.returned.clear();
+        waiting_.push_back({id, std::move(request), call});
+        return;
+      }
       // Space may come later by eviction, compaction or a fence; until then the request waits.
       if (!make_room(id, request.want_bytes, unit_of(request.unit_bytes)) ||
           pool_.now() >= call.deadline()) {

@@ -14,6 +14,7 @@
 #include "manager/clients/sessions.h"
 #include "manager/drain/evictor.h"
 #include "manager/pool/pool.h"
+#include "manager/pool/replaced_files.h"
 #include "manager/replication/copy_planner.h"
 #include "manager/replication/parity_planner.h"
 #include "manager/sessions/totals.h"
@@ -37,6 +38,7 @@ class Placement {
     GarbageCollector& garbage;
     SetKeeper& sets;
     Totals& totals;
+    ReplacedFiles& replaced;
   };
   struct Wanted {
     std::uint64_t bytes = 0;

@@ -12,6 +12,11 @@ namespace {
 /// Greater than any commit number.
 constexpr std::uint64_t kNow = ~std::uint64_t{0};
 
+/// Of all extended attributes of a file: each of them may be as long as the kernel allows, and all
+/// of them must fit in one message.
+constexpr std::size_t kXattrsBytesMax = 2 * limits::kXattrBytesMax;
+static_assert(kXattrsBytesMax + limits::kXattrBytesMax < limits::kMessageBytesMax);
+
 }  // namespace
 
 Result<File*> State::check_new_name(FileId parent, std::string_view name) {
@@ -320,7 +325,7 @@ Result<Outcome> State::run(const ChangeXattr& command) {
     for (const auto& [name, value] : changed->xattrs) {
       if (name != change.name) bytes += name.size() + value.size();
     }
-    if (bytes > limits::kXattrBytesMax) return fail(Code::kNoSpace, "manager.setxattr");
+    if (bytes > kXattrsBytesMax) return fail(Code::kNoSpace, "manager.setxattr");
     changed->xattrs[change.name] = change.value;
   }
   changed->ctime_ns = command.now_ns;

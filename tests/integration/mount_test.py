@@ -322,16 +322,35 @@ def test_open_with_truncation_starts_empty(here):
     assert read_back(here + "/f") == b"short"
 
 
-def test_fallocate_extends_and_refuses_other_modes(here):
+def fallocate(path, *arguments):
+    return subprocess.run(["fallocate", *arguments, path], check=False, capture_output=True).returncode
+
+
+def test_fallocate_extends_zeroes_and_cuts_the_end(here):
     fd = os.open(here + "/f", os.O_RDWR | os.O_CREAT, 0o644)
     os.write(fd, b"abc")
     os.posix_fallocate(fd, 0, 100000)
     assert os.fstat(fd).st_size == 100000
     os.close(fd)
     assert read_back(here + "/f") == b"abc" + bytes(99997)
-    done = subprocess.run(["fallocate", "-p", "-o", "0", "-l", "4096", here + "/f"], check=False,
-                          capture_output=True)
-    assert done.returncode != 0
+    put(here + "/f", b"x" * 100000)
+    assert fallocate(here + "/f", "-n", "-o", "0", "-l", "200000") == 0
+    assert os.stat(here + "/f").st_size == 100000
+    assert fallocate(here + "/f", "-z", "-o", "10", "-l", "90") == 0
+    assert read_back(here + "/f") == b"x" * 10 + bytes(90) + b"x" * 99900
+    assert fallocate(here + "/f", "-p", "-o", "50000", "-l", "60000") == 0
+    assert read_back(here + "/f") == b"x" * 10 + bytes(90) + b"x" * 49900 + bytes(50000)
+    # Holes in the middle are refused.
+    assert fallocate(here + "/f", "-p", "-o", "0", "-l", "4096") != 0
+
+
+def test_fallocate_of_more_than_the_pool_has_is_refused(here):
+    fd = os.open(here + "/f", os.O_RDWR | os.O_CREAT, 0o644)
+    with pytest.raises(OSError) as refused:
+        os.posix_fallocate(fd, 0, 1 << 40)
+    assert refused.value.errno == errno.ENOSPC
+    assert os.fstat(fd).st_size == 0
+    os.close(fd)
 
 
 def test_a_folder_set_to_cached_writes_small_blocks_correctly(here):
@@ -730,6 +749,44 @@ def test_hard_links_are_refused_clearly(here):
     assert refused.value.errno == errno.EOPNOTSUPP
 
 
+REPLACER = """
+import os, sys
+folder, count = sys.argv[1], int(sys.argv[2])
+for i in range(1, count + 1):
+    with open(folder + "/new", "w") as file:
+        file.write(str(i) * 5)
+    os.symlink(f"t{i}", folder + "/newlink")
+    os.rename(folder + "/newlink", folder + "/link")
+    os.rename(folder + "/new", folder + "/f")
+"""
+
+
+@pytest.mark.parametrize("mount", ("here", "there"))
+def test_a_name_that_is_replaced_all_the_time_is_always_there(request, here, mount):
+    """open, stat, readlink and getxattr never fail, and whoever has seen the new file never sees the old one."""
+    seen_at = request.getfixturevalue(mount)
+    put(here + "/f", b"0" * 5)
+    os.symlink("t0", here + "/link")
+    replacer = subprocess.Popen([*RUN_AS_CHILD, REPLACER, here, "400"])
+    newest, opens = 0, 0
+    while replacer.poll() is None:
+        with open(seen_at + "/f", "rb") as file:
+            content = file.read()
+        length = len(content) // 5
+        number = int(content[:length])
+        assert content == str(number).encode() * 5
+        assert number >= newest
+        newest, opens = number, opens + 1
+        assert os.stat(seen_at + "/f").st_size >= 5
+        assert os.readlink(seen_at + "/link").startswith("t")
+        with pytest.raises(OSError) as none:
+            os.getxattr(seen_at + "/f", "user.none")
+        assert none.value.errno == errno.ENODATA
+    assert replacer.returncode == 0
+    assert opens > 20
+    assert wait_for(lambda: read_back(seen_at + "/f") == b"400" * 5)
+
+
 def test_names_of_255_bytes_work_and_longer_ones_are_refused(here):
     put(here + "/" + "n" * 255, b"x")
     assert os.listdir(here) == ["n" * 255]
@@ -774,7 +831,7 @@ def test_a_write_by_another_user_takes_the_set_id_bits_away(here, flags):
     assert wait_for(lambda: stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o777)
 
 
-# Actions of a user with another uid and gid on a file that he may write to. `fd` was opened before the bits
+# What a user of another number and group does with a file that he may write to. `fd` was opened before the bits
 # were set; sys.argv[1] is the file.
 BY_ANOTHER = {
     "write": "os.write(fd, b'x')",
@@ -961,8 +1018,34 @@ def test_extended_attributes(here):
         os.getxattr(path, "user.note")
     assert missing.value.errno == errno.ENODATA
     with pytest.raises(OSError) as refused:
-        os.setxattr(path, "trusted.note", b"c")
-    assert refused.value.errno in (errno.EOPNOTSUPP, errno.EPERM)
+        os.setxattr(path, "security.capability", bytes(20))
+    assert refused.value.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM)
+
+
+def test_an_attribute_may_have_64_kib(here):
+    path = here + "/f"
+    put(path, b"x")
+    longest = os.urandom(64 * KIB)
+    os.setxattr(path, "user.long", longest)
+    assert os.getxattr(path, "user.long") == longest
+    os.setxattr(path, "user.short", b"beside it")
+    assert os.getxattr(path, "user.long") == longest
+    with pytest.raises(OSError) as full:
+        os.setxattr(path, "user.second", longest)
+    assert full.value.errno in (errno.ENOSPC, errno.E2BIG)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may set them")
+def test_attributes_of_root_are_hidden_from_users(here):
+    path = here + "/f"
+    put(path, b"x")
+    os.chmod(here, 0o755)
+    os.setxattr(path, "trusted.note", b"c")
+    os.setxattr(path, "security.note", b"d")
+    assert sorted(os.listxattr(path)) == ["security.note", "trusted.note"]
+    seen = subprocess.run([*RUN_AS_CHILD, f"import os; os.setuid(65534); print(os.listxattr({path!r}))"],
+                          check=True, capture_output=True).stdout
+    assert seen == b"['security.note']\n"
 
 
 def test_the_version_and_the_drain_state_are_extended_attributes(here):

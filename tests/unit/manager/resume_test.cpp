@@ -388,7 +388,8 @@ TEST_CASE("attributes that are too large leave nothing of a file behind") {
   auto request = pool.resume({kFirst});
   request.changed = true;
   request.xattrs = {{"user.a", std::string(limits::kXattrBytesMax - 100, 'a')},
-                    {"user.b", std::string(200, 'b')}};
+                    {"user.b", std::string(limits::kXattrBytesMax - 100, 'b')},
+                    {"user.c", std::string(200, 'c')}};
   CHECK(pool.refused(request) == Code::kNoSpace);
   CHECK(pool.world.service->state().file(pool.file) == nullptr);
   REQUIRE(pool.client->call(pool.resume({kFirst})));
