@@ -2,6 +2,7 @@
 real pool."""
 
 import os
+import re
 
 import pytest
 from processes import BIN, ROOT, run
@@ -30,7 +31,12 @@ class Installed:
 
     def compiled(self, source):
         program = self.stage / source.stem
-        run("cc", *STRICT, source, *self.pkg_config("--cflags", "--libs"), "-o", program)
+        run("cc", *STRICT, "-I", ROOT, source, *self.pkg_config("--cflags", "--libs"), "-o", program)
+        return program
+
+    def compiled_cpp(self, source):
+        program = self.stage / source.stem
+        run("c++", "-std=c++17", *STRICT[1:], "-Wshadow", source, *self.pkg_config("--cflags", "--libs"), "-o", program)
         return program
 
 
@@ -42,6 +48,11 @@ def installed(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calls(installed):
     return installed.compiled(ROOT / "tests" / "integration" / "c_api_calls.c")
+
+
+@pytest.fixture(scope="module")
+def names(installed):
+    return installed.compiled(ROOT / "tests" / "integration" / "c_api_names.c")
 
 
 def run_program(pool, installed, *command):
@@ -63,6 +74,38 @@ def test_a_program_against_the_installed_library_gets_what_the_header_says(modul
     assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr
 
 
+@pytest.mark.parametrize("case", ["names", "links", "attributes", "sets", "unsafe", "vectors", "queue", "codes"])
+def test_names_sets_and_queues_are_as_the_header_says(module_pool, installed, names, case):
+    up_once(module_pool)
+    done = run_program(module_pool, installed, names, case)
+    assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_drained_file_is_safe(pool, installed, names, transport):
+    pool.up("--transport", transport, benefactors=2)
+    for case in ("safe", "vectors", "queue"):
+        done = run_program(pool, installed, names, case)
+        assert (done.returncode, done.stdout) == (0, "good\n"), (case, done.stderr)
+    assert (pool.drain / "safe" / "a").read_bytes() == b"one"
+
+
+def test_the_example_of_names_and_sets_runs(module_pool, installed):
+    up_once(module_pool)
+    program = installed.compiled(ROOT / "examples" / "c_sets.c")
+    done = run_program(module_pool, installed, program, "c-sets")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "c-sets: the newest complete set is heat.*.T3, 4 images of 1048576 bytes\n"
+    assert sorted(path.name for path in (module_pool.mount / "c-sets").iterdir())[-1] == "heat.N3.T3"
+
+
+def test_the_example_in_cpp_runs(module_pool, installed):
+    up_once(module_pool)
+    program = installed.compiled_cpp(ROOT / "examples" / "cpp_api.cpp")
+    done = run_program(module_pool, installed, program, "cpp.N0.T1")
+    assert (done.returncode, done.stdout) == (0, "cpp.N0.T1: 1048576 bytes, written and read back equal\n"), done.stderr
+
+
 def test_the_example_runs_as_its_first_lines_say(module_pool, installed):
     up_once(module_pool)
     program = installed.compiled(ROOT / "examples" / "c_api.c")
@@ -73,11 +116,20 @@ def test_the_example_runs_as_its_first_lines_say(module_pool, installed):
     assert done.returncode == 1 and done.stderr.startswith("open for writing: ")
 
 
-def test_the_library_shows_nothing_but_its_interface(installed):
-    listing = run("nm", "--dynamic", "--defined-only", installed.library).stdout
-    names = {line.split()[-1].partition("@")[0] for line in listing.splitlines()}
-    assert "stdchk_open" in names
-    assert all(name.startswith("stdchk_") and f"{name}(" in installed.header.read_text() for name in names)
+def declared_functions(header):
+    """The functions that the header declares."""
+    return set(re.findall(r"^[a-z][\w *]*?\b(stdchk_\w+)\(", header.read_text(), re.MULTILINE))
+
+
+def test_the_library_shows_its_interface_with_versions_and_nothing_else(installed):
+    listing = run("nm", "--dynamic", "--defined-only", "--with-symbol-versions", installed.library).stdout
+    names = {line.split()[-1] for line in listing.splitlines() if line.split()[-2] == "T"}
+    assert names == {f"{name}@@STDCHK_0.1" for name in declared_functions(installed.header)}
+
+
+def test_the_manual_page_names_each_function(installed):
+    page = (ROOT / "docs" / "man" / "stdchk.3").read_text()
+    assert {name for name in declared_functions(installed.header) if name not in page} == set()
 
 
 def test_a_pool_comes_up_from_where_it_was_installed(pool, installed):

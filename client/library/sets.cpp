@@ -1,0 +1,143 @@
+// Sets and policy of the C interface.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "client/library/errors.h"
+#include "client/library/objects.h"
+#include "client/library/paths.h"
+#include "core/policy/image_name.h"
+#include "core/policy/policy.h"
+
+using namespace stdchk::client::library;
+using stdchk::Code;
+using stdchk::Result;
+
+namespace {
+
+template <std::size_t N>
+void copy_text(char (&to)[N], const std::string& text) {
+  const std::size_t count = std::min(text.size(), N - 1);
+  std::memcpy(to, text.data(), count);
+  to[count] = '\0';
+}
+
+struct stdchk_set shown(const stdchk::msg::ListSets::Entry& entry, std::uint64_t wanted) {
+  struct stdchk_set out {};
+  copy_text(out.name, stdchk::set_name(entry.application, entry.timestep));
+  copy_text(out.application, entry.application);
+  out.timestep = entry.timestep;
+  out.images = entry.images;
+  // A set that was complete keeps its number (docs/decisions/0028).
+  out.images_wanted = entry.complete ? entry.images : wanted;
+  out.drained = entry.drained;
+  out.size_bytes = entry.bytes;
+  out.newest_ns = entry.newest_ns;
+  if (entry.complete) out.flags |= STDCHK_SET_COMPLETE;
+  if (entry.pinned) out.flags |= STDCHK_SET_PINNED;
+  if (entry.latest) out.flags |= STDCHK_SET_LATEST;
+  return out;
+}
+
+Result<std::vector<struct stdchk_set>> list(stdchk_pool* pool, const char* folder) {
+  STDCHK_ASSIGN(const auto found, find_folder(*pool->filesystem, folder));
+  STDCHK_ASSIGN(const auto reply, pool->filesystem->sets(found.id));
+  std::vector<struct stdchk_set> sets;
+  for (const auto& entry : reply.sets) sets.push_back(shown(entry, reply.images_wanted));
+  return sets;
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t stdchk_set_list(stdchk_pool* pool, const char* folder, struct stdchk_set** sets) {
+  const auto found = list(pool, folder);
+  if (!found) return failed(found.error());
+  const std::size_t bytes = found->size() * sizeof(struct stdchk_set);
+  // C programs free the list: malloc() and not new.
+  auto* copy = static_cast<struct stdchk_set*>(std::malloc(std::max<std::size_t>(bytes, 1)));
+  if (copy == nullptr) return failed(Code::kNoMemory, "stdchk_set_list: no memory for the list.");
+  if (bytes > 0) std::memcpy(copy, found->data(), bytes);
+  *sets = copy;
+  return static_cast<ssize_t>(found->size());
+}
+
+void stdchk_free(void* memory) { std::free(memory); }
+
+int stdchk_set_latest(stdchk_pool* pool, const char* folder, const char* application,
+                      struct stdchk_set* out) {
+  const auto found = list(pool, folder);
+  if (!found) return failed(found.error());
+  const struct stdchk_set* newest = nullptr;
+  for (const auto& set : *found) {
+    if ((set.flags & STDCHK_SET_LATEST) == 0) continue;
+    if (application != nullptr && std::strcmp(set.application, application) != 0) continue;
+    if (newest == nullptr || set.newest_ns > newest->newest_ns) newest = &set;
+  }
+  if (newest == nullptr) {
+    return failed(Code::kNotFound,
+                  std::string("stdchk_set_latest: no complete set is in ") + folder +
+                      "; the policy `images` says how many images make a set complete.");
+  }
+  *out = *newest;
+  return 0;
+}
+
+int stdchk_set_pin(stdchk_pool* pool, const char* folder, const char* set, int pin) {
+  const auto wanted = stdchk::parse_set_name(set);
+  if (!wanted) {
+    return failed(Code::kInvalidArgument,
+                  std::string("stdchk_set_pin: ") + set + " is not of the form A.*.Tj.");
+  }
+  const auto found = find_folder(*pool->filesystem, folder);
+  if (!found) return failed(found.error());
+  const auto sets = pool->filesystem->sets(found->id);
+  if (!sets) return failed(sets.error());
+  const bool there = std::ranges::any_of(sets->sets, [&](const auto& each) {
+    return each.application == wanted->application && each.timestep == wanted->timestep;
+  });
+  if (pin != 0 && !there) {
+    return failed(Code::kNotFound, std::string("stdchk_set_pin: no set ") + set + " is there.");
+  }
+  stdchk::msg::SetXattr change;
+  change.file = found->id;
+  change.name = "user.stdchk.pin." + stdchk::set_name(wanted->application, wanted->timestep);
+  change.value = "1";
+  change.remove = pin == 0;
+  return ended(pool->filesystem->set_xattr(change));
+}
+
+int stdchk_policy_set(stdchk_pool* pool, const char* folder, const char* settings) {
+  const auto changes = stdchk::parse_policy(settings);
+  if (!changes) return failed(changes.error().code, "stdchk_policy_set: " + changes.error().text);
+  const auto found = find_folder(*pool->filesystem, folder);
+  if (!found) return failed(found.error());
+  return ended(pool->filesystem->set_policy(found->id, *changes));
+}
+
+ssize_t stdchk_policy_get(stdchk_pool* pool, const char* path, const char* key, char* value,
+                          size_t size) {
+  const auto known = std::ranges::find_if(
+      stdchk::kPolicyKeys, [&](const auto each) { return stdchk::policy_name(each) == key; });
+  if (known == std::end(stdchk::kPolicyKeys)) {
+    return failed(Code::kInvalidArgument,
+                  std::string("stdchk_policy_get: there is no setting ") + key + ".");
+  }
+  const auto found = find(*pool->filesystem, path, LastLink::kFollow);
+  if (!found) return failed(found.error());
+  const auto policy = pool->filesystem->policy(found->id);
+  if (!policy) return failed(policy.error());
+  const std::string text = *known == stdchk::PolicyKey::kChunking && !policy->effective.chunking()
+                               ? "inherit"
+                               : stdchk::format_value({*known, policy->effective.get(*known)});
+  if (text.size() + 1 > size) {
+    return failed(Code::kRange, "stdchk_policy_get: the buffer is too small for the answer.");
+  }
+  std::memcpy(value, text.c_str(), text.size() + 1);
+  return static_cast<ssize_t>(text.size());
+}
+
+}  // extern "C"
