@@ -462,9 +462,13 @@ void describe(Options& options, RunOptions& run) {
   options.count("--retries", run.retries, 0, 1000000,
                 "how often the job is restarted when a node is lost");
   options.text("--every", run.every, "TIME",
-               "save that often, such as 10m; without it when somebody asks");
+               "save that often, such as 10m, or never; without it as --advise");
+  options.flag("--advise", run.advise,
+               "save first after a minute, then as often as stdchk advise's cost model says");
+  options.text("--mtbf", run.mtbf, "TIME",
+               "mean time between failures of one node, for --advise; 1825d without it");
   options.text("--root", run.root, "DIR",
-               "base file system of the containers, the same on all nodes");
+               "base file system of the containers, or an OCI bundle, the same on all nodes");
   options.text("--criu", run.criu, "PROGRAM", "the program that saves processes");
   options.count("--lease", run.lease_s, 2, 3600,
                 "seconds after which a node without its coordinator ends its containers");
@@ -476,7 +480,13 @@ void describe(Options& options, RunOptions& run) {
   options.arguments("COMMAND", run.program, "the program, behind --: mpiexec -n 4 ./program");
 }
 
-void describe(Options& options, JobsOptions& jobs) { add_json(options, jobs.json); }
+void describe(Options& options, JobsOptions& jobs) {
+  add_json(options, jobs.json);
+  options
+      .text("--forget", jobs.forget, "JOB",
+            "remove what this host knows of a job that does not run; its sets stay")
+      .command_line_only();
+}
 
 void describe(Options& options, CheckpointOptions& checkpoint) {
   options.count("--timeout", checkpoint.timeout_s, 1, 1000000, "seconds to wait for the set")

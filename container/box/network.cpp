@@ -1,6 +1,9 @@
 #include "container/box/network.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +37,26 @@ bool has_device_here(const std::string& name) {
   return ip({"link", "show", "dev", name}).has_value();
 }
 
+std::string outside_of(const std::string& tag, const std::string& box) {
+  return fmt::format("sc{}.{}", tag, box);
+}
+
+/// The names of all devices of this network namespace that begin with `begin`.
+std::vector<std::string> devices(const std::string& begin) {
+  std::vector<std::string> names;
+  const auto shown = run_program({.words = {"ip", "-o", "link", "show"}});
+  if (!shown) return names;
+  // "7: NAME@OTHER: <FLAGS> ..."
+  for (std::size_t at = 0; at < shown->size();) {
+    const std::size_t end = std::min(shown->find('\n', at), shown->size());
+    const std::size_t name = shown->find(": ", at) + 2;
+    const std::string text = shown->substr(name, shown->find_first_of(":@", name) - name);
+    if (text.starts_with(begin)) names.push_back(text);
+    at = end + 1;
+  }
+  return names;
+}
+
 }  // namespace
 
 JobNetwork::JobNetwork(NetworkDescription network)
@@ -41,7 +64,19 @@ JobNetwork::JobNetwork(NetworkDescription network)
       bridge_(fmt::format("scb{:06x}", network_.number)),
       tunnel_(fmt::format("scx{:06x}", network_.number)) {}
 
-Outcome<void> JobNetwork::make() const {
+/// Takes the shared lock. A file that was removed meanwhile is made again.
+Outcome<void> JobNetwork::share() {
+  const std::string path = "/run/stdchk-" + bridge_;
+  for (;;) {
+    lock_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!lock_ || ::flock(lock_.get(), LOCK_SH) != 0) return problem(errno_text(path));
+    struct stat held {};
+    if (::fstat(lock_.get(), &held) == 0 && held.st_nlink > 0) return {};
+  }
+}
+
+Outcome<void> JobNetwork::make() {
+  if (auto shared = share(); !shared) return shared;
   // Two nodes of one host may make the device at the same time. The slower node finds it made.
   if (!has_device_here(bridge_)) {
     auto made =
@@ -68,20 +103,27 @@ Outcome<void> JobNetwork::make() const {
   return {};
 }
 
-void JobNetwork::remove() const {
-  const auto ports = run_program({.words = {"ip", "-o", "link", "show", "master", bridge_}});
-  if (!ports) return;
-  for (std::size_t at = 0; at < ports->size();) {
-    const std::size_t end = std::min(ports->find('\n', at), ports->size());
-    if (ports->substr(at, end - at).find(": " + tunnel_ + ":") == std::string::npos) return;
-    at = end + 1;
+void JobNetwork::remove() {
+  // flock(2): of several nodes that try at the same time, the last one gets the lock alone.
+  if (!lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    lock_ = Descriptor();
+    return;
   }
-  (void)ip({"link", "delete", tunnel_});
-  (void)ip({"link", "delete", bridge_});
+  if (has_device_here(tunnel_)) (void)ip({"link", "delete", tunnel_});
+  if (has_device_here(bridge_)) (void)ip({"link", "delete", bridge_});
+  ::unlink(("/run/stdchk-" + bridge_).c_str());
+  lock_ = Descriptor();
+}
+
+void JobNetwork::remove_after(const std::string& tag) {
+  // Sockets with unsent bytes keep a network namespace, and with it the pair, for minutes.
+  for (const std::string& name : devices(outside_of(tag, ""))) (void)ip({"link", "delete", name});
+  if (share()) remove();
 }
 
 BoxNetwork::BoxNetwork(const std::string& tag, std::uint32_t box)
-    : name_(fmt::format("stdchk-{}-{}", tag, box)), outside_(fmt::format("sc{}.{}", tag, box)) {}
+    : name_(fmt::format("stdchk-{}-{}", tag, box)),
+      outside_(outside_of(tag, std::to_string(box))) {}
 
 Outcome<void> BoxNetwork::make(const JobNetwork& job, const std::string& address,
                                bool locked) const {

@@ -5,6 +5,7 @@
 
 #include "container/description/description.h"
 #include "container/program/program.h"
+#include "core/base/descriptor.h"
 
 /// The network of a job's containers. Each host has a bridge, each container a virtual Ethernet
 /// pair. A VXLAN device (RFC 7348) connects the bridges of several hosts. The names are short
@@ -15,20 +16,28 @@ namespace stdchk::container {
 inline constexpr int kBoxMtu = 1400;
 
 /// A JobNetwork is the part of a job's network on this host, which several nodes may share.
+///
+/// Owns: the bridge and the VXLAN device, together with the other nodes. Each holds a shared lock
+///   on a file in /run, which ends with its process. Who gets the lock alone removes the devices.
 class JobNetwork {
  public:
   explicit JobNetwork(NetworkDescription network);
   /// Makes what is absent.
-  Outcome<void> make() const;
-  /// Takes it away, unless a container of another node still uses it.
-  void remove() const;
+  Outcome<void> make();
+  /// Removes the devices, unless another node of this host still has the network.
+  void remove();
+  /// For a node that was killed: removes its pairs of devices, and the network as remove() does.
+  void remove_after(const std::string& tag);
   const std::string& bridge() const { return bridge_; }
   const NetworkDescription& description() const { return network_; }
 
  private:
+  Outcome<void> share();
+
   const NetworkDescription network_;
   const std::string bridge_;
   const std::string tunnel_;
+  Descriptor lock_;
 };
 
 /// A BoxNetwork is a container's network namespace, with one interface "eth0" and the address of

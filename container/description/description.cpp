@@ -177,15 +177,15 @@ Outcome<SetDescription> parse_set(const std::string& text) {
 }
 
 std::string image_name(const std::string& application, std::uint32_t box, std::uint64_t set) {
-  return fmt::format("{}.c{}.T{}", application, box, set);
+  return fmt::format("{}.N{}.T{}", application, box + 1, set);
 }
 
 std::string description_name(const std::string& application, std::uint64_t set) {
-  return fmt::format("{}.job.T{}", application, set);
+  return fmt::format("{}.N0.T{}", application, set);
 }
 
 std::uint64_t set_of_name(const std::string& application, const std::string& name) {
-  const std::string begin = application + ".job.T";
+  const std::string begin = application + ".N0.T";
   if (!name.starts_with(begin)) return 0;
   std::uint64_t set = 0;
   const char* const last = name.data() + name.size();

@@ -32,7 +32,7 @@ struct NetworkDescription {
   std::string underlay;            ///< the node's own address; empty: one host
   std::vector<std::string> peers;  ///< addresses of the other hosts of the job
   std::string folder;              ///< of the job's sets, in the pool's mount on that node
-  std::string application;         ///< A of the set's names A.cN.Tj
+  std::string application;         ///< A of the set's names A.Ni.Tj
   bool operator==(const NetworkDescription&) const = default;
 };
 
@@ -62,7 +62,8 @@ Outcome<BoxDescription> parse_box(const std::string& text);
 Outcome<NetworkDescription> parse_network(const std::string& text);
 Outcome<SetDescription> parse_set(const std::string& text);
 
-/// The names of a set's members: A.cN.Tj for container N, A.job.Tj for the description.
+/// The names of a set's members, as the pool knows them (core/policy/image_name.h): A.N0.Tj for the
+/// description, A.N1.Tj for container 0, and so on.
 std::string image_name(const std::string& application, std::uint32_t box, std::uint64_t set);
 std::string description_name(const std::string& application, std::uint64_t set);
 /// The number Tj of a description's name of that application; 0: another name.

@@ -122,7 +122,7 @@ void Coordinator::prepared(NodeId node, const std::string& error) {
   }
   if (--preparing_ > 0) return;
   const Time now = reactor_.clock().now();
-  settings_.from ? job_.begin_from(now, settings_.from->set) : job_.begin(now);
+  settings_.from ? job_.begin_from(now, settings_.from->set, settings_.last) : job_.begin(now);
   schedule_checkpoint();
   poll_nodes();
   act();
@@ -229,17 +229,34 @@ void Coordinator::act_on(const CheckpointAction& action) {
     events_.taken(now_);
     std::erase_if(sets_, [&](const auto& set) { return set.first < action.set; });
   }
-  for (auto& done : std::exchange(waiting_, {})) done(action.why);
-  for (const auto& [box, number] : std::exchange(requests_, {})) {
-    answered_[box] = number;
-    tell(box, action.taken ? Tell::kGoesOn : Tell::kNotTaken, number, {});
-  }
+  answer_waiting(action);
   schedule_checkpoint();
+}
+
+/// Answers who has asked before the set was begun. A later request waits for a later set.
+void Coordinator::answer_waiting(const CheckpointAction& action) {
+  const auto later = std::ranges::stable_partition(
+      waiting_, [&](const Waiter& waiter) { return waiter.from > action.set; });
+  const std::vector<Waiter> answered(later.begin(), later.end());
+  waiting_.erase(later.begin(), later.end());
+  for (const Waiter& waiter : answered) waiter.done(action.why);
+  for (auto at = requests_.begin(); at != requests_.end();) {
+    const auto [box, request] = *at;
+    if (request.from > action.set) {
+      ++at;
+      continue;
+    }
+    at = requests_.erase(at);
+    answered_[box] = request.number;
+    tell(box, action.taken ? Tell::kGoesOn : Tell::kNotTaken, request.number, {});
+  }
+  wanted_ = wanted_ || !waiting_.empty() || !requests_.empty();
 }
 
 void Coordinator::act_on(const RunsAction& action) {
   requests_.clear();
   answered_.clear();
+  restarted_.clear();
   if (action.set == 0) {
     told_ = {};
     output_bytes_ = error_bytes_ = 0;
@@ -251,7 +268,7 @@ void Coordinator::act_on(const RunsAction& action) {
   }
   const SetDescription& set = sets_.at(action.set);
   told_ = {set.commands, set.asks, {}};
-  restarted_ = true;
+  for (const auto& [box, description] : set.boxes) restarted_.insert(box);
   events_.say(
       fmt::format("runs again from set T{}, {} ms after", action.set,
                   std::chrono::duration_cast<std::chrono::milliseconds>(action.after).count()));
@@ -261,7 +278,7 @@ void Coordinator::act_on(const SayAction& action) { events_.say(action.text); }
 
 void Coordinator::act_on(const EndAction& action) {
   for (const TimerId timer : {timer_, poll_timer_, every_timer_}) reactor_.cancel(timer);
-  for (auto& done : std::exchange(waiting_, {})) done("the job has ended");
+  for (const Waiter& waiter : std::exchange(waiting_, {})) waiter.done("the job has ended");
   status_ = action.status;
   why_ = action.why;
   reactor_.stop();
@@ -272,16 +289,18 @@ void Coordinator::act_on(const EndAction& action) {
 void Coordinator::schedule_checkpoint() {
   reactor_.cancel(every_timer_);
   every_timer_ = {};
-  if (!settings_.every) return;
-  every_timer_ = reactor_.schedule_after(*settings_.every, [this] {
-    want_checkpoint([](const std::string&) {});
-    schedule_checkpoint();
+  if (!settings_.interval) return;
+  const auto wait = settings_.interval(figures_.empty() ? nullptr : &figures_.back());
+  if (!wait) return;
+  every_timer_ = reactor_.schedule_after(*wait, [this] {
+    wanted_ = true;
+    begin_checkpoint();
   });
 }
 
 void Coordinator::want_checkpoint(Done done) {
-  if (!job_.running()) return done("the job does not run at present: " + job_.phase());
-  waiting_.push_back(std::move(done));
+  if (job_.ended()) return done("the job has ended");
+  waiting_.push_back({next_set(), std::move(done)});
   wanted_ = true;
   begin_checkpoint();
 }
@@ -306,7 +325,7 @@ void Coordinator::want_evacuation(const std::string& host, Done done) {
         "nothing of the job runs there, no other node is left, or a checkpoint is under way");
   }
   sets_[job_.saving()] = describe_set();
-  waiting_.push_back(std::move(done));
+  waiting_.push_back({job_.saving(), std::move(done)});
   act();
 }
 
@@ -393,14 +412,14 @@ void Coordinator::look_at(const msg::BoxState& state) {
     }
   }
   take_asks(state);
-  if (restarted_ && state.request > answered_[state.box]) {
+  if (restarted_.erase(state.box) > 0 && state.request > answered_[state.box]) {
     // The program had asked before the set was saved, and learns now what became of that.
     answered_[state.box] = state.request;
     tell(state.box, Tell::kRestarted, state.request, {});
     return;
   }
-  if (state.request > std::max(answered_[state.box], requests_[state.box])) {
-    requests_[state.box] = state.request;
+  if (state.request > std::max(answered_[state.box], requests_[state.box].number)) {
+    requests_[state.box] = {state.request, next_set()};
     wanted_ = true;
   }
   begin_checkpoint();

@@ -26,6 +26,8 @@ struct NodeStart {
   std::string log;
 };
 
+struct CheckpointFigures;
+
 struct CoordinatorSettings {
   std::string job;
   std::vector<std::string> program;
@@ -33,13 +35,16 @@ struct CoordinatorSettings {
   std::vector<NodeStart> nodes;
   std::uint32_t spares = 0;
   JobLimits limits;
-  std::optional<Duration> every;  ///< a checkpoint that often
-  std::string folder;             ///< of the job's sets, as this host sees the pool
+  std::string folder;  ///< of the job's sets, as this host sees the pool
   std::uint32_t network_number = 1;
   std::uint32_t prefix_bits = 16;
   std::optional<SetDescription> from;  ///< the set to begin with
+  SetId last = 0;                      ///< of `from`: the newest set of the job in the folder
   /// A node that does not answer for this time is lost.
   Duration silent_max = std::chrono::seconds(5);
+  /// The time until the next checkpoint, from the newest one's figures; null: none was taken yet.
+  /// Nothing: no checkpoint without a request.
+  std::function<std::optional<Duration>(const CheckpointFigures* newest)> interval;
 };
 
 /// CheckpointFigures are of one checkpoint that was taken.
@@ -79,6 +84,7 @@ class Coordinator {
 
   /// `done` is told how it went, with an empty text when it went well.
   using Done = std::function<void(const std::string& error)>;
+  /// Saves the job as soon as it runs and no other set is under way.
   void want_checkpoint(Done done);
   void want_evacuation(const std::string& host, Done done);
   void want_end(std::uint32_t status, const std::string& why);
@@ -110,6 +116,8 @@ class Coordinator {
   void take_asks(const msg::BoxState& state);
   void tell(BoxId box, msg::Tell what, std::uint64_t number, std::string text,
             std::function<void(bool)> done = {});
+  SetId next_set() const { return job_.saving() + 1; }
+  void answer_waiting(const CheckpointAction& action);
   void begin_checkpoint();
   void schedule_checkpoint();
   NetworkDescription network_for(NodeId node) const;
@@ -134,12 +142,22 @@ class Coordinator {
   };
   Told told_;
   std::map<SetId, SetDescription> sets_;
-  std::map<BoxId, std::uint64_t> requests_;  ///< of programs; the newest that is under way
+  /// A Request of a program, which a set with at least this number answers.
+  struct Request {
+    std::uint64_t number = 0;
+    SetId from = 0;
+  };
+  std::map<BoxId, Request> requests_;  ///< the newest of each container that is under way
   std::map<BoxId, std::uint64_t> answered_;
-  bool restarted_ = false;  ///< waiting programs learn of the restart with the next state
-  std::size_t tells_ = 0;   ///< under way; no checkpoint begins before they are answered
+  /// Containers whose waiting programs learn of the restart with the next state.
+  std::set<BoxId> restarted_;
+  std::size_t tells_ = 0;  ///< under way; no checkpoint begins before they are answered
   bool wanted_ = false;
-  std::vector<Done> waiting_;
+  struct Waiter {
+    SetId from;  ///< the first set that answers it
+    Done done;
+  };
+  std::vector<Waiter> waiting_;
   std::uint64_t output_bytes_ = 0, error_bytes_ = 0;
   CheckpointFigures now_;
   std::vector<CheckpointFigures> figures_;

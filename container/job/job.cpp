@@ -72,9 +72,10 @@ void Job::begin(Time now) {
   run(now, Kind::kStart, stages({NodeStep::kStart}));
 }
 
-void Job::begin_from(Time now, SetId set) {
+void Job::begin_from(Time now, SetId set, SetId last) {
   begun_ = true;
-  set_ = newest_ = set;
+  newest_ = set;
+  set_ = std::max(set, last);
   run(now, Kind::kRestart, stages({NodeStep::kLoad, NodeStep::kOpen, NodeStep::kResume}));
 }
 

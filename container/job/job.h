@@ -91,8 +91,10 @@ class Job {
 
   // Events. The time never goes back.
   void begin(Time now);
-  /// Begins with a restart from a set that an earlier coordinator has committed.
-  void begin_from(Time now, SetId set);
+  /// Begins with a restart from a set that an earlier coordinator has committed. New sets get
+  /// numbers above `last`, the newest one of that job: the newest set is always the one to go back
+  /// to.
+  void begin_from(Time now, SetId set, SetId last);
   /// `error` empty: done.
   void on_answer(Time now, NodeId node, msg::NodeStep step, SetId set, const std::string& error);
   void on_committed(Time now, SetId set, const std::string& error);

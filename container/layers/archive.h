@@ -6,7 +6,7 @@
 
 #include "container/program/program.h"
 
-/// A container's image: one tar(1) archive, a member A.cN.Tj of a set.
+/// A container's image: one tar(1) archive, a member A.Ni.Tj of a set.
 ///
 /// | member     | what                                                                          |
 /// |------------|-------------------------------------------------------------------------------|

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "container/node/node.h"
+#include "container/node/sweeper.h"
 #include "core/base/log.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
@@ -76,7 +77,7 @@ int make_own_mounts(const Flags& flags) {
   return EXIT_SUCCESS;
 }
 
-int serve(const Flags& flags) {
+int serve(const Flags& flags, const Sweeper& sweeper) {
   SystemClock clock;
   Reactor reactor(clock);
   end_on_signals(reactor);
@@ -87,7 +88,9 @@ int serve(const Flags& flags) {
       "tcp", {.clock = &clock, .listen_host = flags.listen, .identity = *keyring, .serves = true});
   if (!endpoint) return fail_with(describe(endpoint.error()));
   BoxSettings settings{flags.work, flags.init, flags.tag, Criu(flags.criu)};
-  Node node(reactor, std::move(settings), [&] { reactor.stop(); });
+  Node node(
+      reactor, std::move(settings), [&] { reactor.stop(); },
+      [&](const NetworkDescription& network) { sweeper.will_need(network); });
   if (const Status listens = (*endpoint)->listen(node); !listens) {
     return fail_with(describe(listens.error()));
   }
@@ -109,12 +112,14 @@ int run(const Flags& flags) {
         "containers need root on this host, for namespaces, mounts and CRIU; "
         "docs/guide/containers.md says how a site installs that");
   }
+  auto sweeper = Sweeper::start(flags.tag, flags.work);
+  if (!sweeper) return fail_with(sweeper.error());
   if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return fail_errno("namespaces of its own");
   const pid_t child = ::fork();
   if (child < 0) return fail_errno("fork");
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    std::exit(serve(flags));
+    std::exit(serve(flags, *sweeper));
   }
   static pid_t served;
   served = child;
@@ -124,6 +129,7 @@ int run(const Flags& flags) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  sweeper->finish();
   return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
 }
 

@@ -67,10 +67,12 @@ class Node::Visitor final : public rpc::PeerHandler {
   rpc::Peer peer_;
 };
 
-Node::Node(Reactor& reactor, BoxSettings settings, std::function<void()> on_lease_end)
+Node::Node(Reactor& reactor, BoxSettings settings, std::function<void()> on_lease_end,
+           std::function<void(const NetworkDescription&)> on_network)
     : reactor_(reactor),
       settings_(std::move(settings)),
       on_lease_end_(std::move(on_lease_end)),
+      on_network_(std::move(on_network)),
       executor_("boxes", kThreads) {
   check_lease();
 }
@@ -125,6 +127,7 @@ rpc::Answer Node::prepare(const msg::PrepareNode& request) {
   if (!network) return refuse(Code::kInvalidArgument, "node.prepare", network.error());
   const auto version = settings_.criu.version();
   if (!version) return refuse(Code::kUnsupported, "node.prepare", version.error());
+  on_network_(*network);
   network_.emplace(std::move(*network));
   if (auto made = network_->make(); !made) {
     return refuse(Code::kSystem, "node.prepare", made.error());

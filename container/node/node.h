@@ -26,7 +26,9 @@ namespace stdchk::container {
 /// Limits: one job. Without a request of the coordinator for the lease, `on_lease_end` is called.
 class Node final : public transport::AcceptHandler {
  public:
-  Node(Reactor& reactor, BoxSettings settings, std::function<void()> on_lease_end);
+  /// `on_network` is told the job's network before this host has any of it.
+  Node(Reactor& reactor, BoxSettings settings, std::function<void()> on_lease_end,
+       std::function<void(const NetworkDescription&)> on_network);
   ~Node() override;
 
   void on_accept(std::unique_ptr<transport::Link> link) override;
@@ -61,6 +63,7 @@ class Node final : public transport::AcceptHandler {
   Reactor& reactor_;
   const BoxSettings settings_;
   const std::function<void()> on_lease_end_;
+  const std::function<void(const NetworkDescription&)> on_network_;
   ThreadExecutor executor_;
   std::list<std::unique_ptr<Visitor>> visitors_;
   std::string job_;

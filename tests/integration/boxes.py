@@ -48,28 +48,35 @@ class Base:
 class Pool:
     """A pool of this host for a test."""
 
-    def __init__(self, folder, *options):
-        self.mount = folder / "pool"
-        self.state = folder / "state"
-        run(BIN / "stdchk", "up", "--benefactors", 2, "--memory", "1G", "--mount", self.mount, "--state", self.state,
-            *options)
+    def __init__(self, folder, *options, prefix=(), name="pool"):
+        self.mount = folder / name
+        self.state = folder / f"{name}-state"
+        self.prefix = prefix
+        run(*prefix, BIN / "stdchk", "up", "--benefactors", 2, "--memory", "1G", "--mount", self.mount, "--state",
+            self.state, *options)
+
+    def sets(self, job):
+        """The sets of a job that the pool knows."""
+        listed = run(*self.prefix, BIN / "stdchk", "set", "list", "--json", "--pool", self.state, self.mount / job)
+        return json.loads(listed.stdout)["sets"]
 
     def down(self):
-        run(BIN / "stdchk", "down", "--pool", self.state, check=False)
+        run(*self.prefix, BIN / "stdchk", "down", "--pool", self.state, check=False)
 
 
 class Job:
     """A `stdchk run` in the background."""
 
-    def __init__(self, pool, base, name, *words, command="run"):
+    def __init__(self, pool, base, name, *words, command="run", environment=None):
         self.name = name
         self.pool = pool
         self.environment = {**os.environ, "STDCHK_BIN": str(BIN), "STDCHK_CRIU": str(base.criu),
-                            "STDCHK_ROOT": str(base.root)}
+                            "STDCHK_ROOT": str(base.root), **(environment or {})}
         self.lines = {"out": [], "err": []}
-        begin = [BIN / "stdchk", command]
+        begin = [*pool.prefix, BIN / "stdchk", command]
         if command == "run":
             begin += ["--pool", pool.state, "--name", name]
+            begin += [] if {"--every", "--advise"} & set(words) else ["--every", "never"]
         self.process = subprocess.Popen([str(w) for w in [*begin, *words]], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, env=self.environment)
         for what, stream in (("out", self.process.stdout), ("err", self.process.stderr)):
@@ -107,9 +114,16 @@ class Job:
     def checkpoint(self):
         return run(BIN / "stdchk", "checkpoint", self.name, env=self.environment).stdout.strip()
 
+    def nodes(self):
+        """The processes of the nodes' daemons, or of the remote shells that have started them, in order."""
+        return [int(pid) for pid in run("pgrep", "-P", self.process.pid, check=False).stdout.split()]
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
     def status(self):
         listed = json.loads(run(BIN / "stdchk", "jobs", "--json", env=self.environment).stdout)
-        return next(one for one in listed if one["job"] == self.name)
+        return next((one for one in listed if one["job"] == self.name), None)
 
     def kill(self):
         """Kills the coordinator and all nodes, as the loss of the whole machine would."""
@@ -126,3 +140,4 @@ class Job:
     def end(self):
         if self.process.poll() is None:
             self.kill()
+        run(BIN / "stdchk", "jobs", "--forget", self.name, env=self.environment, check=False)

@@ -1,11 +1,14 @@
 """Unmodified MPI programs in containers: saved into the pool, killed, restarted, with the result of an undisturbed run."""
 
 import contextlib
+import os
+import re
+import signal
 import uuid
 
 import pytest
 from boxes import Base, Job, Pool, why_not
-from processes import BIN, run
+from processes import BIN, run, wait_until
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -47,8 +50,11 @@ def test_a_job_that_was_saved_and_killed_has_the_result_of_an_undisturbed_run(po
         assert first.checkpoint() == f"{first.name}.*.T2"
         first.wait_for("round 60")
         first.kill()
-    with job(pool, base, first.name, command="restart", name=first.name) as second:
-        assert second.wait() == 0, second.err
+        assert [(one["set"], one["complete"], one["images"]) for one in pool.sets(first.name)] == [
+            (f"{first.name}.*.T2", True, 5), (f"{first.name}.*.T1", True, 5)]
+        with job(pool, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 0, second.err
+            assert second.status() is None, "nothing is left to restart, so the record is gone"
     assert second.result() == straight.result()
     assert "150 lines" in second.result()
     assert "round 0" not in second.out, "it went on from the set, not from the beginning"
@@ -61,8 +67,7 @@ def test_a_lost_node_costs_a_step_back_and_not_the_job(pool, base):
         one.wait_for("round 20")
         one.checkpoint()
         one.wait_for("round 40")
-        daemons = run("pgrep", "-P", one.process.pid).stdout.split()
-        run("kill", "-KILL", daemons[1])
+        os.kill(one.nodes()[1], signal.SIGKILL)
         one.wait_for("runs again from set T1", "err")
         status = one.status()
         assert status["restarts"] == 1
@@ -86,9 +91,74 @@ def test_a_program_asks_for_a_checkpoint_and_learns_that_it_was_restarted(pool, 
         first.wait_for("ASKED goes-on 1")
         first.wait_for("round 80")
         first.kill()
-    with job(pool, base, first.name, command="restart", name=first.name) as second:
-        assert second.wait() == 0, second.err
+        with job(pool, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 0, second.err
     assert "ASKED restarted 1" in second.out
+
+
+def test_after_a_restart_a_program_s_next_request_is_a_new_checkpoint(pool, base):
+    words = "for i in 1 2 3; do /.stdchk/checkpoint; sleep 1; done; touch /go; sleep 2; /.stdchk/checkpoint"
+    with job(pool, base, "-n", 1, "--nodes", 2, "--lease", 2, "--", "sh", "-c", words) as one:
+        one.wait_for("goes-on 3")
+        os.kill(one.nodes()[0], signal.SIGKILL)
+        one.wait_for("runs again from set T3", "err")
+        assert one.wait() == 0, one.err
+    assert one.out.splitlines()[-1] == "goes-on 4", one.out
+    assert "set T4 is complete" in one.err
+
+
+def test_sets_come_at_intervals_and_the_pool_keeps_the_newest_two(pool, base):
+    with job(pool, base, "-n", 3, "--every", "1", *ring("mpich", "300", "4")) as one:
+        one.wait_for("set T4 is complete", "err", 90)
+        wait_until(lambda: len(pool.sets(one.name)) <= 3, "older sets go")
+        assert one.wait() == 0, one.err
+    newest = [each for each in pool.sets(one.name) if each["latest"]]
+    assert len(newest) == 1 and newest[0]["complete"] and newest[0]["timestep"] >= 4
+
+
+def test_advise_saves_after_a_minute_and_then_as_the_cost_model_says(pool, base):
+    words = ("sh", "-c", "sleep 75; echo RESULT")
+    with job(pool, base, "-n", 1, "--advise", "--mtbf", "3600", "--", *words) as one:
+        one.wait_for("--advise: a set costs", "err", 90)
+        assert one.wait() == 0, one.err
+    pause, after = re.search(r"a set costs (\d+) ms, so the next one begins after (\d+) s", one.err).groups()
+    # Young's formula, and Daly's correction of a few per cent.
+    assert 0.8 < int(after) / (2 * int(pause) / 1e3 * 3600) ** 0.5 < 1.1
+
+
+def test_a_preempted_job_goes_on_in_a_later_pool_from_the_drain_directory(base, tmp_path):
+    drain = tmp_path / "pfs"
+    first_pool = Pool(tmp_path, "--drain", drain)
+    try:
+        with job(first_pool, base, "-n", 3, *ring("mpich", "200", "4")) as first:
+            first.wait_for("round 40")
+            first.signal(signal.SIGTERM)
+            assert first.wait() == 128 + signal.SIGTERM
+            assert "saved, and ended by SIGTERM" in first.err
+        run(BIN / "stdchk", "down", "--drain", first_pool.mount)
+    finally:
+        first_pool.down()
+    second_pool = Pool(tmp_path, "--drain", drain, name="later")
+    try:
+        with job(second_pool, base, "--restart", second_pool.mount / first.name, name=first.name) as second:
+            assert second.wait() == 0, second.err
+        assert "round 40" not in second.out and "200 lines" in second.result()
+    finally:
+        second_pool.down()
+
+
+def test_a_job_that_may_not_be_restarted_ends_with_its_node(pool, base):
+    with job(pool, base, "-n", 1, "--nodes", 2, "--retries", 0, "--", "sleep", "100") as one:
+        one.checkpoint()
+        os.kill(one.nodes()[1], signal.SIGKILL)
+        assert one.wait() == 2
+    assert "was restarted 0 times" in one.err
+
+
+def test_a_crashed_program_ends_the_job_with_its_status(pool, base):
+    with job(pool, base, "-n", 1, "--", "sh", "-c", "kill -SEGV $$") as one:
+        assert one.wait() == 128 + signal.SIGSEGV
+        assert one.status()["state"] == "not running", "an older set may be wanted"
 
 
 def test_the_program_s_own_status_is_that_of_the_command(pool, base):

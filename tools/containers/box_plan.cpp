@@ -50,13 +50,15 @@ constexpr std::array kOwn{
     "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=tcp,self", "OMPI_MCA_btl_tcp_if_include=eth0",
     "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
 
-std::vector<std::string> environment() {
+/// This process's variables, over them the bundle's, over them the containers' own.
+std::vector<std::string> environment(const BaseSystem& base) {
   std::vector<std::string> out;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     const auto begins = [&](std::string_view prefix) { return text.starts_with(prefix); };
     if (std::ranges::none_of(kLeftOut, begins)) out.emplace_back(text);
   }
+  out.insert(out.end(), base.environment.begin(), base.environment.end());
   for (const char* const variable : kOwn) out.emplace_back(variable);
   return out;
 }
@@ -86,7 +88,8 @@ std::string shell_text(const std::vector<std::string>& words) {
 
 }  // namespace
 
-std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOptions& options) {
+std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOptions& options,
+                                                                 const BaseSystem& base) {
   std::map<container::BoxId, container::BoxDescription> boxes;
   std::vector<std::string> hosts;
   std::string host_file;
@@ -100,11 +103,11 @@ std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOption
     container::BoxDescription& one = boxes[box];
     one.host_name = host_of(options.name, box);
     one.address = address_of(box);
-    one.root = options.root;
+    one.root = base.root;
     one.directory = directory.empty() ? "/" : directory;
     one.user = ::getuid();
     one.group = ::getgid();
-    one.environment = environment();
+    one.environment = environment(base);
     one.hosts = hosts;
     one.host_file = host_file;
   }

@@ -7,13 +7,15 @@
 
 #include "container/job/coordinator.h"
 #include "tools/base/pool_record.h"
+#include "tools/containers/base_system.h"
 #include "tools/containers/commands.h"
 
 namespace stdchk::tools {
 
 /// Container 0 for the launcher, and one for each rank. MPI libraries find in their environment
 /// where ranks go, how to start them, and that they talk by TCP, which CRIU can save.
-std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOptions& options);
+std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOptions& options,
+                                                                 const BaseSystem& base);
 
 /// Plans the start of each node's daemon: on this host, or on each host of the file.
 Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,

@@ -17,8 +17,10 @@ struct RunOptions {
   std::string remote_shell = "ssh";
   std::uint32_t spares = 0;
   std::uint32_t retries = 3;
-  std::string every;       ///< time between checkpoints; empty: only on demand
-  std::string root = "/";  ///< base file system
+  std::string every;       ///< time between checkpoints, or "never"; empty: as --advise
+  bool advise = false;     ///< as often as the cost model of `stdchk advise` says
+  std::string mtbf;        ///< of one node, for the cost model; empty: five years
+  std::string root = "/";  ///< base file system, or an OCI bundle
   std::string criu = "criu";
   std::uint32_t lease_s = 10;
   std::vector<std::string> program;
@@ -31,6 +33,7 @@ int run_job(RunOptions& options, const std::string& invoked_as);
 
 struct JobsOptions {
   bool json = false;
+  std::string forget;  ///< a job that does not run: its record is removed; its sets stay
 };
 int run_jobs(const JobsOptions& options);
 

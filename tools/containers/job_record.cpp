@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "container/job/control.h"
 #include "core/files/own_folder.h"
 #include "tools/base/pool_record.h"
 
@@ -16,6 +17,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kRecord = "run.json";
+
+constexpr auto kKept = std::chrono::hours(30 * 24);
+constexpr auto kAnswerMax = std::chrono::seconds(2);
 
 std::string runs_folder() { return user_folder() + "/runs"; }
 
@@ -37,19 +41,13 @@ std::vector<std::string> known_jobs() {
 Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
   auto own = OwnFolder::make(job_folder(options.name), kStateRules);
   if (!own) return problem("{}", own.error());
-  const Json record{{"pool", options.pool},
-                    {"ranks", options.ranks},
-                    {"nodes", options.nodes},
-                    {"hosts", options.hosts},
-                    {"rsh", options.remote_shell},
-                    {"spares", options.spares},
-                    {"retries", options.retries},
-                    {"every", options.every},
-                    {"root", options.root},
-                    {"criu", options.criu},
-                    {"lease_s", options.lease_s},
-                    {"program", options.program},
-                    {"folder", folder}};
+  const Json record{{"pool", options.pool},        {"ranks", options.ranks},
+                    {"nodes", options.nodes},      {"hosts", options.hosts},
+                    {"rsh", options.remote_shell}, {"spares", options.spares},
+                    {"retries", options.retries},  {"every", options.every},
+                    {"mtbf", options.mtbf},        {"root", options.root},
+                    {"criu", options.criu},        {"lease_s", options.lease_s},
+                    {"program", options.program},  {"folder", folder}};
   if (const Status done = own->write_at_once(kRecord, record.dump(1) + "\n"); !done) {
     return failed("the record of the job in " + own->path(), done.error());
   }
@@ -73,6 +71,7 @@ Outcome<RunOptions> load_job(const std::string& job) {
     record.at("spares").get_to(options.spares);
     record.at("retries").get_to(options.retries);
     record.at("every").get_to(options.every);
+    options.mtbf = record.value("mtbf", "");
     record.at("root").get_to(options.root);
     record.at("criu").get_to(options.criu);
     record.at("lease_s").get_to(options.lease_s);
@@ -82,6 +81,21 @@ Outcome<RunOptions> load_job(const std::string& job) {
     return problem("the record of job {} cannot be read: {}", job, error.what());
   }
   return options;
+}
+
+void forget_job(const std::string& job) {
+  std::error_code ignored;
+  fs::remove_all(job_folder(job), ignored);
+}
+
+void forget_old_jobs() {
+  for (const std::string& job : known_jobs()) {
+    std::error_code error;
+    const auto written = fs::last_write_time(job_folder(job) + "/" + kRecord, error);
+    if (error || fs::file_time_type::clock::now() - written < kKept) continue;
+    const std::string request = Json{{"do", "status"}}.dump();
+    if (!container::ask_control(control_path(job), request, kAnswerMax)) forget_job(job);
+  }
 }
 
 bool find_job(const std::string& name, RunOptions& options) {

@@ -19,4 +19,9 @@ Outcome<void> save_job(const RunOptions& options, const std::string& folder);
 /// Reads it; `options.from` becomes the folder of the sets.
 Outcome<RunOptions> load_job(const std::string& job);
 
+/// Removes the job's folder on this host. Its sets in the pool stay.
+void forget_job(const std::string& job);
+/// Removes the folders of jobs that have had no coordinator for 30 days.
+void forget_old_jobs();
+
 }  // namespace stdchk::tools

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "container/job/control.h"
@@ -28,9 +29,23 @@ Outcome<Json> ask(const std::string& job, const Json& request, Duration deadline
   return answer;
 }
 
+/// Removes the record of a job that does not run.
+int forget(const std::string& job) {
+  const auto known = known_jobs();
+  if (std::ranges::find(known, job) == known.end()) {
+    return complain(fmt::format("no job of yours has the name {}", job));
+  }
+  if (ask(job, {{"do", "status"}}, kStatusMax)) {
+    return complain(fmt::format("job {} runs; it can be forgotten when it has ended", job));
+  }
+  forget_job(job);
+  return kExitGood;
+}
+
 }  // namespace
 
 int run_jobs(const JobsOptions& options) {
+  if (!options.forget.empty()) return forget(options.forget);
   Json list = Json::array();
   std::vector<std::vector<std::string>> table = {
       {"JOB", "STATE", "SET", "RESTARTS", "NODES", "FOLDER"}};

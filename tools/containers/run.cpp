@@ -19,9 +19,11 @@
 #include "tools/base/exit_status.h"
 #include "tools/base/hosts.h"
 #include "tools/base/process.h"
+#include "tools/containers/base_system.h"
 #include "tools/containers/box_plan.h"
 #include "tools/containers/commands.h"
 #include "tools/containers/job_record.h"
+#include "tools/containers/pace.h"
 #include "transport/factory.h"
 #include "transport/secure/key_file.h"
 
@@ -41,17 +43,24 @@ std::int64_t in_ms(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
+/// A set to begin with, and the newest one of that job.
+struct FoundSet {
+  container::SetDescription set;
+  std::uint64_t last = 0;
+};
+
 /// The newest complete set of the job in the folder, or the one that `wanted` names.
-Outcome<container::SetDescription> find_set(const std::string& folder, const std::string& job,
-                                            const std::string& wanted) {
+Outcome<FoundSet> find_set(const std::string& folder, const std::string& job,
+                           const std::string& wanted) {
   const std::uint64_t number =
       wanted.empty() ? 0 : std::strtoull(wanted.c_str() + wanted.rfind('T') + 1, nullptr, 10);
   if (!wanted.empty() && number == 0) return problem("{} is no set; T5 is one", wanted);
-  std::uint64_t newest = 0;
+  std::uint64_t newest = 0, last = 0;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const auto set = container::set_of_name(job, entry.path().filename());
     if (number == 0 || set == number) newest = std::max(newest, set);
+    last = std::max(last, set);
   }
   if (error) return problem("{}: {}", folder, error.message());
   if (newest == 0) return problem("there is no complete set of job {} in {}", job, folder);
@@ -61,7 +70,7 @@ Outcome<container::SetDescription> find_set(const std::string& folder, const std
   text.resize(static_cast<std::size_t>(file.gcount()));
   auto set = container::parse_set(text);
   if (!set) return problem("{}", set.error());
-  return std::move(*set);
+  return FoundSet{std::move(*set), last};
 }
 
 /// Makes the folder of the job's sets, and says how many members a set has.
@@ -82,7 +91,8 @@ Outcome<void> make_set_folder(const PoolRecord& pool, const RunOptions& options,
 /// A Run is one call of `stdchk run`: the coordinator, its socket, and signals.
 class Run {
  public:
-  Run(const RunOptions& options, const std::string& folder) : options_(options), folder_(folder) {}
+  Run(const RunOptions& options, const std::string& folder, const Pace& pace)
+      : options_(options), folder_(folder), pace_(pace) {}
 
   Outcome<int> go(const PoolRecord& pool, CoordinatorSettings settings);
 
@@ -90,11 +100,14 @@ class Run {
   void on_control(const std::string& request, container::Control::Answer answer);
   Json status() const;
   void end_by_signal();
+  std::optional<Duration> until_next(const container::CheckpointFigures* newest);
 
   const RunOptions& options_;
   const std::string folder_;
   Reactor* reactor_ = nullptr;
   Coordinator* coordinator_ = nullptr;
+  Pace pace_;
+  int signals_ = 0;
 };
 
 void write_all(int fd, const std::string& text) {
@@ -162,16 +175,28 @@ void Run::on_control(const std::string& text, container::Control::Answer answer)
   answer(Json{{"error", "the request is not known"}}.dump());
 }
 
-/// SIGTERM, as batch systems send it before they take the nodes away: saves, then ends.
+/// SIGTERM, as batch systems send it before they take the nodes away: saves, then ends. A second
+/// signal ends at once.
 void Run::end_by_signal() {
   const int signal = ended_by();
   const std::uint32_t status = static_cast<std::uint32_t>(kSignalled + signal);
-  if (signal != SIGTERM) return coordinator_->want_end(status, "interrupted");
+  if (signal != SIGTERM || signals_++ > 0) return coordinator_->want_end(status, "interrupted");
   fmt::print(stderr, "stdchk: SIGTERM: the job is saved, then ended\n");
   coordinator_->want_checkpoint([this, status](const std::string& error) {
     coordinator_->want_end(status, error.empty() ? "saved, and ended by SIGTERM"
                                                  : "ended by SIGTERM and not saved: " + error);
   });
+}
+
+std::optional<Duration> Run::until_next(const container::CheckpointFigures* newest) {
+  if (!pace_.advised()) return pace_.every();
+  if (newest == nullptr) return pace_.every();
+  const Duration next = pace_.after(newest->pause, newest->complete);
+  if (newest->set == 1 || coordinator_->figures().size() == 1) {
+    fmt::print(stderr, "stdchk: --advise: a set costs {} ms, so the next one begins after {} s\n",
+               in_ms(newest->pause), in_ms(next) / 1000);
+  }
+  return next;
 }
 
 Outcome<int> Run::go(const PoolRecord& pool, CoordinatorSettings settings) {
@@ -187,6 +212,7 @@ Outcome<int> Run::go(const PoolRecord& pool, CoordinatorSettings settings) {
   reactor.add(**endpoint);
   int status = kExitError;
   {
+    settings.interval = [this](const auto* newest) { return until_next(newest); };
     Coordinator coordinator(reactor, **endpoint, *root, std::move(settings), events());
     coordinator_ = &coordinator;
     auto started = coordinator.start_nodes([&](const transport::secure::Member& member) {
@@ -222,20 +248,18 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord
   settings.limits.restarts_max = options.retries;
   settings.limits.lease = std::chrono::seconds(options.lease_s);
   settings.silent_max = settings.limits.lease / 2;
-  if (!options.every.empty()) {
-    const auto every = parse_seconds(options.every);
-    if (!every || *every == 0) return problem("--every {}: no time; 10m is one", options.every);
-    settings.every = std::chrono::seconds(*every);
-  }
   if (!options.from.empty()) {
-    auto set = find_set(folder, options.name, options.set);
-    if (!set) return problem(set.error());
-    options.program = set->program;
-    options.ranks = static_cast<std::uint32_t>(set->boxes.size()) - 1;
-    settings.boxes = set->boxes;
-    settings.from = std::move(*set);
+    auto found = find_set(folder, options.name, options.set);
+    if (!found) return problem(found.error());
+    options.program = found->set.program;
+    options.ranks = static_cast<std::uint32_t>(found->set.boxes.size()) - 1;
+    settings.boxes = found->set.boxes;
+    settings.from = std::move(found->set);
+    settings.last = found->last;
   } else {
-    settings.boxes = plan_boxes(options);
+    auto base = read_base_system(options.root);
+    if (!base) return problem(base.error());
+    settings.boxes = plan_boxes(options, *base);
   }
   settings.job = options.name;
   settings.program = options.program;
@@ -263,13 +287,19 @@ Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) 
   if (options.from.empty() && options.program.empty()) {
     return problem("no program: stdchk run -n 4 -- mpiexec -n 4 ./program");
   }
+  forget_old_jobs();
   if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
   auto settings = make_settings(options, *pool, folder, invoked_as);
   if (!settings) return problem(settings.error());
   if (auto made = make_set_folder(*pool, options, folder); !made) return problem(made.error());
   fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
              options.ranks, settings->nodes.size(), folder);
-  return Run(options, folder).go(*pool, std::move(*settings));
+  auto pace = Pace::of(options, settings->nodes.size() - settings->spares);
+  if (!pace) return problem(pace.error());
+  auto status = Run(options, folder, *pace).go(*pool, std::move(*settings));
+  // Nothing is left to restart. After every other end the record says how.
+  if (status && *status == kExitGood) forget_job(options.name);
+  return status;
 }
 
 }  // namespace

@@ -73,13 +73,13 @@ TEST_CASE("texts that are no description are refused with the field's name") {
   CHECK_FALSE(parse_network("{\"version\":1,\"number\":\"a\"}").has_value());
 }
 
-TEST_CASE("members of a set have names A.cN.Tj and A.job.Tj") {
-  CHECK(image_name("job-1", 3, 12) == "job-1.c3.T12");
-  CHECK(description_name("job-1", 12) == "job-1.job.T12");
-  CHECK(set_of_name("job-1", "job-1.job.T12") == 12);
-  CHECK(set_of_name("job-1", "job-1.job.T12.new") == 0);
-  CHECK(set_of_name("job-1", "job-1.c3.T12") == 0);
-  CHECK(set_of_name("job-1", "job-2.job.T12") == 0);
+TEST_CASE("members of a set have names that the pool knows, A.Ni.Tj") {
+  CHECK(image_name("job-1", 3, 12) == "job-1.N4.T12");
+  CHECK(description_name("job-1", 12) == "job-1.N0.T12");
+  CHECK(set_of_name("job-1", "job-1.N0.T12") == 12);
+  CHECK(set_of_name("job-1", "job-1.N0.T12.new") == 0);
+  CHECK(set_of_name("job-1", "job-1.N4.T12") == 0);
+  CHECK(set_of_name("job-1", "job-2.N0.T12") == 0);
 }
 
 }  // namespace

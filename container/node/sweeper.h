@@ -1,0 +1,34 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "container/description/description.h"
+#include "core/base/descriptor.h"
+
+namespace stdchk::container {
+
+/// A Sweeper is a process that outlives the node's daemon, also a killed one, and then removes what
+/// the kernel keeps: the devices of the job's network, and the work directory.
+///
+/// Owns: the process. It ends when no process has this object's pipe any more.
+class Sweeper {
+ public:
+  /// Forks; to be called before the daemon has namespaces of its own. `tag` and `work` as the
+  /// daemon has them.
+  static Outcome<Sweeper> start(const std::string& tag, const std::string& work);
+
+  /// Tells what is to be removed. Any process that has inherited the object may call it.
+  void will_need(const NetworkDescription& network) const;
+  /// Closes this process's end and waits until the sweeper has ended.
+  void finish();
+
+ private:
+  Sweeper(pid_t pid, Descriptor pipe) : pid_(pid), pipe_(std::move(pipe)) {}
+
+  pid_t pid_;
+  Descriptor pipe_;
+};
+
+}  // namespace stdchk::container

@@ -1,0 +1,235 @@
+"""Jobs in containers that are hit at a named step of a checkpoint or a restart: each ends, with the result of an
+undisturbed run, and the newest set of the pool is always whole.
+
+Every step runs a program of the system (ss, nft, criu, tar). Scripts of these names stand before them in PATH. When a
+test has left a plan for a step, the first script that gets there says so and waits until the test has done its worst.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import uuid
+
+import pytest
+from boxes import Base, Job, Pool, why_not
+from processes import BIN, CALL_SECONDS, children_of, is_running, run, wait_until
+
+REASON = why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+ALL = bool(os.environ.get("STDCHK_TEST_CONTAINER"))  # scripts/check container: every row of the table
+
+HOOK = """#!/bin/sh
+# Which step is this?
+step=
+case $(basename "$0") in
+  ss) step=settle ;;
+  nft) input=$(cat); case $input in *"policy drop"*) step=lock ;; *) step=open ;; esac ;;
+  criu) case $1 in dump) step=save ;; restore) step=load ;; esac ;;
+  tar) case "$*" in *--create*--blocking-factor*) step=store ;; esac ;;
+esac
+if [ -n "$step" ] && mv @/plan-$step @/taken-$step 2>/dev/null; then
+  case $(cat @/taken-$step) in
+    fail) echo "broken by a test" >&2; exit 1 ;;
+    hang) exec sleep 1000 ;;
+  esac
+  touch @/reached
+  for i in $(seq 1200); do [ -e @/go ] && break; sleep 0.05; done
+fi
+real=#
+if [ "$(basename "$0")" = nft ]; then printf '%s\\n' "$input" | "$real" "$@"; else exec "$real" "$@"; fi
+"""
+
+
+class Hooks:
+    """The folder of the scripts. `expect` leaves a plan; `strike` waits for the step and does the worst."""
+
+    def __init__(self, folder, base):
+        self.folder = folder / "hooks"
+        self.folder.mkdir()
+        for name in ("ss", "nft", "criu", "tar"):
+            real = base.criu if name == "criu" else shutil.which(name)
+            script = self.folder / name
+            script.write_text(HOOK.replace("@", str(self.folder)).replace("#\nif", f"{real}\nif"))
+            script.chmod(0o755)
+        self.environment = {"PATH": f"{self.folder}:{os.environ['PATH']}", "STDCHK_CRIU": str(self.folder / "criu")}
+
+    def expect(self, step, what="wait"):
+        plan = self.folder / f".plan-{step}"
+        plan.write_text(what)
+        plan.rename(self.folder / f"plan-{step}")
+
+    def reached(self):
+        wait_until((self.folder / "reached").exists, "the step", 30)
+
+    def go_on(self):
+        (self.folder / "go").touch()
+
+    def taken(self, step):
+        return (self.folder / f"taken-{step}").exists()
+
+
+class Scene:
+    """A job with one complete set, on two nodes and a spare one, whose next set or restart will be disturbed."""
+
+    def __init__(self, folder, base):
+        self.base = base
+        self.pool = Pool(folder)
+        self.hooks = Hooks(folder, base)
+        self.job = Job(self.pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--nodes", 3, "--spares", 1, "--lease", 2,
+                       "--", "mpiexec.mpich", "-n", "3", "/opt/stdchk-test/ring-mpich", "160", "4",
+                       environment=self.hooks.environment)
+        self.job.wait_for("round 20")
+        self.job.checkpoint()
+
+    def daemon(self, number):
+        """Process 1 of a node, which has its containers as children."""
+        return next(pid for pid in children_of(self.job.nodes()[number])
+                    if len(re.search(r"NSpid:(.*)", pathlib.Path(f"/proc/{pid}/status").read_text())[1].split()) == 2)
+
+    def want_checkpoint(self):
+        run(BIN / "stdchk", "checkpoint", "--timeout", "1", self.job.name, env=self.job.environment, check=False)
+
+    def restart(self):
+        """By hand, after the coordinator was killed."""
+        self.job.process.wait(10)
+        wait_until(lambda: not any(is_running(pid) for pid in self.orphans), "the nodes end with their lease")
+        self.job = Job(self.pool, self.base, self.job.name, self.job.name, command="restart",
+                       environment=self.hooks.environment)
+
+    def kill_node(self):
+        os.kill(self.job.nodes()[1], signal.SIGKILL)
+        self.hooks.go_on()
+
+    def stop_node(self):
+        """A node that stands still for longer than its lease: when it wakes up, its containers must end."""
+        pid = self.daemon(1)
+        os.kill(pid, signal.SIGSTOP)
+        self.hooks.go_on()
+        self.job.wait_for("runs again from set", "err", 60)
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: not is_running(pid), "the node ends itself when it wakes up")
+
+    def kill_coordinator(self):
+        self.orphans = [self.daemon(number) for number in range(3)]
+        self.job.process.kill()
+        self.hooks.go_on()
+        self.restart()
+
+    def kill_manager(self):
+        manager = int(run("pgrep", "-f", f"stdchk-manager.*{self.pool.state}").stdout.split()[0])
+        os.kill(manager, signal.SIGKILL)
+        self.hooks.go_on()
+        self.recovers = True
+
+    recovers = False
+
+    def end(self):
+        self.job.end()
+        self.pool.down()
+
+
+@pytest.fixture(scope="module")
+def base():
+    return Base()
+
+
+@pytest.fixture(scope="module")
+def straight(base, tmp_path_factory):
+    """The result of an undisturbed run."""
+    pool = Pool(tmp_path_factory.mktemp("straight"))
+    job = Job(pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--", "mpiexec.mpich", "-n", "3",
+              "/opt/stdchk-test/ring-mpich", "160", "4")
+    try:
+        assert job.wait() == 0, job.err
+        return job.result()
+    finally:
+        job.end()
+        pool.down()
+
+
+@pytest.fixture
+def scene(tmp_path, base, straight):
+    made = Scene(tmp_path, base)
+    yield made
+    made.end()
+
+
+def check_end(scene, straight):
+    job = scene.job
+    assert job.wait(2 * CALL_SECONDS) == 0, job.err
+    assert job.result() == straight
+    if scene.recovers:
+        run(BIN / "stdchk", "recover", "--pool", scene.pool.state)
+    sets = scene.pool.sets(job.name)
+    latest = [each for each in sets if each["latest"]]
+    assert len(latest) == 1 and latest[0]["complete"] and latest[0]["images"] == 5, sets
+    assert latest[0]["timestep"] == max(each["timestep"] for each in sets if each["complete"])
+    return latest[0]["timestep"]
+
+
+# step, what happens there, rows of the short test
+TABLE = [
+    ("settle", "fail", False), ("lock", "fail", False), ("lock", "hang", False), ("save", "fail", True),
+    ("open", "fail", False), ("store", "fail", True),
+    ("settle", "kill_node", False), ("lock", "kill_node", False), ("save", "kill_node", True),
+    ("open", "kill_node", False), ("store", "kill_node", False),
+    ("lock", "stop_node", False), ("save", "stop_node", True), ("store", "stop_node", False),
+    ("lock", "kill_coordinator", False), ("save", "kill_coordinator", True), ("open", "kill_coordinator", False),
+    ("store", "kill_coordinator", False), ("store", "kill_manager", False), ("save", "kill_manager", False),
+]
+
+
+@pytest.mark.parametrize("step,what", [row[:2] for row in TABLE if row[2] or ALL])
+def test_a_fault_in_a_step_of_a_checkpoint(scene, straight, step, what):
+    does = what in ("fail", "hang")
+    scene.hooks.expect(step, what if does else "wait")
+    scene.want_checkpoint()
+    if not does:
+        scene.hooks.reached()
+        getattr(scene, what)()
+    newest = check_end(scene, straight)
+    assert scene.hooks.taken(step), "the step was never reached"
+    if does and step != "open":
+        assert "not" not in scene.job.err.split("given up")[0]
+        assert newest == 1 and "restarts" not in scene.job.err, "the checkpoint is given up, the old set stands"
+    assert newest >= 1
+
+
+@pytest.mark.parametrize("step,what,short", [
+    ("load", "fail", False), ("load", "kill_node", True), ("load", "kill_coordinator", False), ("open", "fail", False)])
+def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
+    if not short and not ALL:
+        pytest.skip("a row of scripts/check container")
+    does = what == "fail"
+    scene.hooks.expect(step, what if does else "wait")
+    os.kill(scene.job.nodes()[0], signal.SIGKILL)
+    if not does:
+        scene.hooks.reached()
+        # The first node is gone, so that the next one's place in the list is the other node of the job.
+        if what == "kill_node":
+            os.kill(scene.job.nodes()[-1], signal.SIGKILL)
+            scene.hooks.go_on()
+        else:
+            scene.orphans = [pid for pid in (scene.job.nodes())]
+            scene.job.process.kill()
+            scene.hooks.go_on()
+            scene.restart()
+    check_end(scene, straight)
+    assert scene.hooks.taken(step), "the step was never reached"
+
+
+def test_a_full_pool_costs_the_checkpoint_and_not_the_job(tmp_path, base):
+    pool = Pool(tmp_path, "--memory", "64M")
+    job = Job(pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--", "mpiexec.mpich", "-n", "3",
+              "/opt/stdchk-test/ring-mpich", "400", "60")
+    try:
+        job.wait_for("round 20")
+        done = run(BIN / "stdchk", "checkpoint", job.name, env=job.environment, check=False)
+        assert done.returncode == 2 and "space" in done.stderr, done.stderr
+        assert job.wait(2 * CALL_SECONDS) == 0, job.err
+        assert [each for each in pool.sets(job.name) if each["complete"] or each["latest"]] == []
+    finally:
+        job.end()
+        pool.down()

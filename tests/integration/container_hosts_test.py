@@ -1,0 +1,98 @@
+"""Jobs in containers on several hosts, which are network namespaces with a link each: cut links, killed hosts."""
+
+import contextlib
+import os
+import signal
+import uuid
+
+import pytest
+from boxes import Base, Job, Pool, why_not
+from networks import Namespace
+from processes import BIN, run, wait_until
+
+REASON = why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+HOSTS = 4
+
+
+class Cluster:
+    """Hosts behind a switch. The pool and `stdchk run` are at the switch, and reach all hosts by it."""
+
+    def __init__(self, folder):
+        self.switch = Namespace()
+        self.switch.run("ip", "link", "add", "name", "switch", "type", "bridge")
+        self.switch.run("ip", "address", "add", "10.66.0.254/24", "dev", "switch")
+        self.switch.run("ip", "link", "set", "switch", "up")
+        self.hosts = [self._add(number) for number in range(HOSTS)]
+        self.file = folder / "hosts"
+        self.file.write_text("".join(f"h{number} address=10.66.0.{number + 1}\n" for number in range(HOSTS)))
+        self.shell = folder / "remote-shell"
+        paths = "\n".join(f"h{number}) net={host.path};;" for number, host in enumerate(self.hosts))
+        self.shell.write_text(f'#!/bin/sh\ncase $1 in\n{paths}\nesac\nexec nsenter --net=$net sh -c "$2"\n')
+        self.shell.chmod(0o755)
+
+    def _add(self, number):
+        host = Namespace()
+        self.switch.run("ip", "link", "add", "name", f"port{number}", "type", "veth", "peer", "name", "eth0", "netns",
+                        host.holder.pid)
+        self.switch.run("ip", "link", "set", f"port{number}", "master", "switch", "up")
+        host.run("ip", "address", "add", f"10.66.0.{number + 1}/24", "dev", "eth0")
+        host.run("ip", "link", "set", "eth0", "up")
+        return host
+
+    def cut(self, number):
+        self.switch.run("ip", "link", "set", f"port{number}", "down")
+
+    def own_devices(self, number):
+        """What jobs have left of a network on the host."""
+        names = [line.split(": ")[1] for line in self.hosts[number].run("ip", "-o", "link", "show").stdout.splitlines()]
+        return [name for name in names if name.startswith("sc")]
+
+    def end(self):
+        for number in range(HOSTS):
+            self.switch.run("ip", "link", "delete", f"port{number}", check=False)
+        for namespace in (*self.hosts, self.switch):
+            namespace.end()
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with contextlib.ExitStack() as stack:
+        made = Cluster(tmp_path)
+        stack.callback(made.end)
+        pool = Pool(tmp_path, prefix=made.switch.prefix)
+        stack.callback(pool.down)
+        made.pool = pool
+        yield made
+
+
+def placed(job):
+    return {node["host"]: node["boxes"] for node in job.status()["nodes"]}
+
+
+def test_a_cut_link_and_a_killed_host_cost_steps_and_not_the_job(cluster):
+    base = Base()
+    job = Job(cluster.pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--hosts", cluster.file, "--rsh", cluster.shell,
+              "--lease", 2, "--", "mpiexec.mpich", "-n", "3", "/opt/stdchk-test/ring-mpich", "300", "4")
+    try:
+        job.wait_for("round 20")
+        assert all(boxes for boxes in placed(job).values()), "each host has a container"
+        assert job.checkpoint() == f"{job.name}.*.T1"
+        job.wait_for("round 40")
+        cluster.cut(1)
+        job.wait_for("runs again from set T1", "err")
+        # The host that nobody hears of has ended its containers by itself, and nothing of them is left there.
+        wait_until(lambda: cluster.own_devices(1) == [], "the host that was cut off lets go of the network")
+        run(BIN / "stdchk", "evacuate", "--job", job.name, "h0", env=job.environment)
+        assert placed(job)["h0"] == []
+        daemon = job.nodes()[3]
+        os.kill(daemon, signal.SIGKILL)
+        cluster.cut(3)
+        job.wait_for("runs again from set T2", "err")
+        assert sorted(placed(job)) == ["h0", "h2"] and job.status()["restarts"] == 2
+        wait_until(lambda: cluster.own_devices(3) == [], "what the killed daemon has left goes")
+        assert job.wait() == 0, job.err
+        assert "300 lines" in job.result()
+        assert [cluster.own_devices(number) for number in range(HOSTS)] == [[], [], [], []]
+    finally:
+        job.end()
