@@ -64,9 +64,16 @@ JobNetwork::JobNetwork(NetworkDescription network)
       bridge_(fmt::format("scb{:06x}", network_.number)),
       tunnel_(fmt::format("scx{:06x}", network_.number)) {}
 
+/// Devices belong to a network namespace, and several of these may see one /run.
+std::string JobNetwork::lock_path() const {
+  struct stat here {};
+  ::stat("/proc/thread-self/ns/net", &here);
+  return fmt::format("/run/stdchk-{}-{}", bridge_, here.st_ino);
+}
+
 /// Takes the shared lock. A file that was removed meanwhile is made again.
 Outcome<void> JobNetwork::share() {
-  const std::string path = "/run/stdchk-" + bridge_;
+  const std::string path = lock_path();
   for (;;) {
     lock_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!lock_ || ::flock(lock_.get(), LOCK_SH) != 0) return problem(errno_text(path));
@@ -111,7 +118,7 @@ void JobNetwork::remove() {
   }
   if (has_device_here(tunnel_)) (void)ip({"link", "delete", tunnel_});
   if (has_device_here(bridge_)) (void)ip({"link", "delete", bridge_});
-  ::unlink(("/run/stdchk-" + bridge_).c_str());
+  ::unlink(lock_path().c_str());
   lock_ = Descriptor();
 }
 

@@ -33,6 +33,7 @@ class JobNetwork {
 
  private:
   Outcome<void> share();
+  std::string lock_path() const;
 
   const NetworkDescription network_;
   const std::string bridge_;

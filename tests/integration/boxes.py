@@ -112,6 +112,7 @@ class Job:
         return status
 
     def checkpoint(self):
+        wait_until(lambda: "pid" in (self.status() or {}), "the job's coordinator listens")
         return run(BIN / "stdchk", "checkpoint", self.name, env=self.environment).stdout.strip()
 
     def nodes(self):

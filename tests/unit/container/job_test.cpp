@@ -255,6 +255,18 @@ TEST_CASE("a lost node's containers go on elsewhere from the newest complete set
   CHECK(world.running());
 }
 
+TEST_CASE("after a restart from an older set, new sets have numbers above all that there are") {
+  World world = started();
+  world.committed = {3, 5};
+  world.job().begin_from(world.now(), 3, 5);
+  world.carry_out();
+  world.advance(seconds(2));
+  REQUIRE(world.runs.size() == 1);
+  CHECK(world.runs[0].set == 3);
+  checkpoint(world);
+  CHECK(world.job().newest() == 6);
+}
+
 TEST_CASE("a lost spare node is no reason to restart") {
   World world = started(3, 1);
   begin(world);

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""A soak: LAMMPS in containers, saved at intervals, while nodes are killed at random. The result must be that of an undisturbed
+run of the same length: tests/integration/container_soak.py [--minutes 3] [--every 30] [--loss 120] [--losses-max 60] [--seed 1]
+
+Each loss is SIGKILL of the daemon of a node that has containers: they end with it, and so does their network. The job goes on
+on nodes that have waited as spares. Prints a line for each loss, and a summary; the exit status is 1 when the results differ.
+An hour with 30 losses is `--minutes 60`. Needs root and scripts/trixie-root --with lammps.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from boxes import TRIXIE, Base, Job, Pool  # noqa: E402
+from container_programs_test import FILES, mpi, of_lammps  # noqa: E402
+
+NODES_OF_THE_JOB = 3
+
+
+def lammps(steps):
+    return mpi("lmp", "-in", "/opt/stdchk-test/melt.in", "-log", "none", "-var", "steps", str(steps))
+
+
+def undisturbed(pool, base, steps):
+    began = time.monotonic()
+    job = Job(pool, base, f"straight-{steps}", *lammps(steps))
+    try:
+        assert job.wait(100_000) == 0, f"{job.out}\n{job.err}"
+        return of_lammps(job.out), time.monotonic() - began
+    finally:
+        job.end()
+
+
+def lose_one(job, dice):
+    """Kills a node that has containers. Returns its name and the seconds until the job runs again."""
+    busy = [node["host"] for node in job.status()["nodes"] if node["alive"] and node["boxes"]]
+    host = dice.choice(busy)
+    began, runs = time.monotonic(), job.err.count("runs again from set") + job.err.count("begins anew")
+    os.kill(job.nodes()[int(host.removeprefix("node"))], signal.SIGKILL)
+    while job.err.count("runs again from set") + job.err.count("begins anew") == runs:
+        if job.process.poll() is not None or time.monotonic() - began > 300:
+            raise AssertionError(f"the job does not run again\n{job.err}")
+        time.sleep(0.1)
+    return host, time.monotonic() - began
+
+
+def soak(arguments, pool, base):
+    dice = random.Random(arguments.seed)
+    _, seconds = undisturbed(pool, base, 400)
+    _, longer = undisturbed(pool, base, 1200)
+    steps = int(arguments.minutes * 60 * 800 / (longer - seconds)) // 100 * 100
+    expected, alone = undisturbed(pool, base, steps)
+    print(f"undisturbed: {steps} steps in {alone:.0f} s", flush=True)
+    job = Job(pool, base, "soak", "--nodes", NODES_OF_THE_JOB + arguments.losses_max, "--spares", arguments.losses_max, "--lease", 2,
+              "--retries", arguments.losses_max, "--every", arguments.every, *lammps(steps))
+    again = []
+    began = time.monotonic()
+    try:
+        job.wait_for("is complete after", "err", 300)
+        while job.process.poll() is None and len(again) < arguments.losses_max:
+            try:
+                job.process.wait(arguments.loss)
+            except subprocess.TimeoutExpired:
+                host, took = lose_one(job, dice)
+                again.append(took)
+                print(f"{time.monotonic() - began:6.0f} s: {host} killed, the job runs again after {took:.1f} s", flush=True)
+        status = job.wait(100_000)
+    finally:
+        job.end()
+    pauses = [int(ms) for ms in re.findall(r"stood still for (\d+) ms", job.err)]
+    equal = status == 0 and of_lammps(job.out) == expected
+    return {"steps": steps, "undisturbed_s": round(alone), "disturbed_s": round(time.monotonic() - began), "losses": len(again),
+            "sets": len(pauses), "given_up": job.err.count("given up"),
+            "pause_ms_median": statistics.median(pauses), "pause_ms_worst": max(pauses),
+            "again_s_median": round(statistics.median(again), 1) if again else None,
+            "again_s_worst": round(max(again), 1) if again else None, "equal": equal, "status": status}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--every", type=int, default=30)
+    parser.add_argument("--loss", type=float, default=120)
+    parser.add_argument("--losses-max", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    subprocess.run([TRIXIE, "--with", "lammps"], check=True, stdout=subprocess.DEVNULL)
+    base = Base()
+    (base.root / "opt" / "stdchk-test" / "melt.in").write_text(FILES["melt.in"])
+    with tempfile.TemporaryDirectory() as folder:
+        pool = Pool(pathlib.Path(folder))
+        try:
+            done = soak(arguments, pool, base)
+        finally:
+            pool.down()
+    print(json.dumps(done))
+    return 0 if done["equal"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
