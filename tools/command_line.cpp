@@ -429,7 +429,7 @@ void describe(Options& options, AdviseOptions& advise) {
 }
 
 void describe(Options& options, MemberKeyOptions& key) {
-  options.choice("--role", key.role, {"client", "benefactor"}, "role of the member")
+  options.choice("--role", key.role, {"client", "benefactor", "node"}, "role of the member")
       .command_line_only();
   options
       .text("--secret-file", key.secret_file, "FILE",

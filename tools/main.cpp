@@ -266,7 +266,8 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
       "advise", "Works out how often to checkpoint, with how many copies and benefactors.",
       run_advise);
   commands.add<MemberKeyOptions>(
-      "member-key", "Prints a key for a benefactor or a mount that is started by hand.",
+      "member-key",
+      "Prints a key for a benefactor, a mount or a node of containers that is started by hand.",
       run_member_key);
   commands.add<DoctorOptions>(
       "doctor", "Names the cause of a bad set-up, and measures writes to a pool's benefactors.",

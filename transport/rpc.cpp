@@ -91,9 +91,7 @@ Result<std::unique_ptr<Peer>> Peer::connect(Reactor& reactor, transport::Endpoin
                                             Duration deadline,
                                             const transport::secure::Ticket* ticket) {
   std::unique_ptr<Peer> peer(new Peer(reactor, handler));
-  STDCHK_ASSIGN(peer->link_, ticket == nullptr
-                                 ? endpoint.connect(address, *peer, deadline)
-                                 : endpoint.connect_to(*ticket, address, *peer, deadline));
+  STDCHK_ASSIGN(peer->link_, endpoint.connect(address, *peer, deadline, ticket));
   return peer;
 }
 

@@ -212,22 +212,24 @@ class Endpoint : public EventSource {
   virtual std::string address() const = 0;
   /// Accepts links from now on.
   virtual Status listen(AcceptHandler& handler) = 0;
-  /// Starts a connection to the pool's manager. on_connected() or on_closed() follows within
-  /// `deadline`.
-  virtual Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
-                                                Duration deadline) = 0;
-  /// Starts a connection to another member than the manager. An endpoint without a keyring proves
-  /// nothing, and ignores the ticket.
-  virtual Result<std::unique_ptr<Link>> connect_to(const secure::Ticket& /*peer*/,
-                                                   std::string_view address, LinkHandler& handler,
-                                                   Duration deadline) {
-    return connect(address, handler, deadline);
+  /// Starts a connection to the member that `ticket` names, or to the pool's manager without a
+  /// ticket. An endpoint without a keyring proves nothing, and ignores the ticket. on_connected()
+  /// or on_closed() follows within `deadline`.
+  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
+                                        Duration deadline, const secure::Ticket* ticket = nullptr) {
+    return start_link(address, handler, deadline, ticket);
   }
   /// Registers memory for local use and for remote reads and writes.
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) = 0;
   /// From now on a peer reaches registered memory only after Link::grant_access(), if the fabric
-  /// can enforce that; otherwise see docs/security.md. To be called before any link is made.
+  /// can enforce that; otherwise see docs/guide/security.md. To be called before any link is made.
   virtual void withhold_access() {}
+
+ private:
+  /// See connect(). `ticket` is nullptr for the manager, and valid until the function returns.
+  virtual Result<std::unique_ptr<Link>> start_link(std::string_view address, LinkHandler& handler,
+                                                   Duration deadline,
+                                                   const secure::Ticket* ticket) = 0;
 };
 
 /// True when `address` is one of this endpoint's kind: the endpoint whose name is "tcp" reaches

@@ -19,7 +19,7 @@ struct Wanted {
 /// The mode of a drained file whose owner or group may be others than those of the pool's file.
 /// No user gets more rights on the drained file than on the pool's file. Set-ID bits stay only with
 /// the requested owner and group. A user whose class changes gets only rights that both classes
-/// have (docs/security.md).
+/// have (docs/guide/security.md).
 std::uint32_t mode_without_widening(std::uint32_t mode, bool uid_is_right, bool gid_is_right);
 
 enum class Acl : std::uint8_t {

@@ -54,7 +54,7 @@ class Rail final : public rpc::PeerHandler {
 
   /// Connects and attaches, unless it is at it or ready, or parked and its time is not over and
   /// `parked_too` is false. True: it is connecting or ready.
-  /// Without a ticket it proves nothing to anybody: see Endpoint::connect_to.
+  /// Without a ticket it proves nothing to anybody: see Endpoint::connect.
   bool open(const msg::Attach& attach, const std::optional<transport::secure::Ticket>& ticket,
             bool parked_too);
   /// It is of no use at present: `why` is known before its link tells.

@@ -14,19 +14,16 @@
 #include "core/base/clock.h"
 #include "core/base/limits.h"
 #include "tests/support/catch.h"
+#include "tests/support/members.h"
 #include "transport/secure/keyring.h"
 #include "transport/tcp/endpoint.h"
 
 /// Members of a pool, each with an endpoint over TCP and memory that others may reach.
 namespace stdchk::attack {
 
-constexpr std::size_t kBytes = 64 * limits::kKiB;
+using test::secret_of;
 
-inline Secret secret_of(int seed) {
-  Secret secret;
-  secret.bytes.fill(static_cast<std::byte>(seed));
-  return secret;
-}
+constexpr std::size_t kBytes = 64 * limits::kKiB;
 
 /// A Side is one end of a link, and records its events.
 struct Side final : transport::LinkHandler {

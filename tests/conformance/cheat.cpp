@@ -139,13 +139,6 @@ class CheatEndpoint final : public transport::Endpoint, public transport::Accept
     handler_ = &handler;
     return inner_->listen(*this);
   }
-  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
-                                        Duration deadline) override {
-    auto link = std::make_unique<CheatLink>(regions_, &handler);
-    STDCHK_ASSIGN(auto inner, inner_->connect(address, *link, deadline));
-    link->set_inner(std::move(inner));
-    return link;
-  }
   Result<std::unique_ptr<transport::MemoryRegion>> register_memory(
       MutableByteSpan memory) override {
     STDCHK_ASSIGN(auto inner, inner_->register_memory(memory));
@@ -164,6 +157,14 @@ class CheatEndpoint final : public transport::Endpoint, public transport::Accept
   }
 
  private:
+  Result<std::unique_ptr<Link>> start_link(std::string_view address, LinkHandler& handler,
+                                           Duration deadline,
+                                           const transport::secure::Ticket* ticket) override {
+    auto link = std::make_unique<CheatLink>(regions_, &handler);
+    STDCHK_ASSIGN(auto inner, inner_->connect(address, *link, deadline, ticket));
+    link->set_inner(std::move(inner));
+    return link;
+  }
   std::unique_ptr<Endpoint> inner_;
   transport::Capabilities capabilities_;
   Regions regions_;

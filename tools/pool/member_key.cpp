@@ -29,7 +29,10 @@ int run_member_key(const MemberKeyOptions& options) {
   }
   const auto keys = MemberKeys::of(secret_file);
   if (!keys) return complain(keys.error().text);
-  fmt::print("{}", keys->make(options.role == "benefactor" ? Role::kBenefactor : Role::kClient));
+  const Role role = options.role == "benefactor" ? Role::kBenefactor
+                    : options.role == "node"     ? Role::kNode
+                                                 : Role::kClient;
+  fmt::print("{}", keys->make(role));
   return kExitGood;
 }
 

@@ -103,24 +103,12 @@ Status FaultEndpoint::listen(AcceptHandler& handler) {
   return inner_->listen(*this);
 }
 
-Result<std::unique_ptr<Link>> FaultEndpoint::connect(std::string_view address, LinkHandler& handler,
-                                                     Duration deadline) {
-  return open(nullptr, address, handler, deadline);
-}
-
-Result<std::unique_ptr<Link>> FaultEndpoint::connect_to(const secure::Ticket& peer,
-                                                        std::string_view address,
-                                                        LinkHandler& handler, Duration deadline) {
-  return open(&peer, address, handler, deadline);
-}
-
-Result<std::unique_ptr<Link>> FaultEndpoint::open(const secure::Ticket* peer,
-                                                  std::string_view address, LinkHandler& handler,
-                                                  Duration deadline) {
+Result<std::unique_ptr<Link>> FaultEndpoint::start_link(std::string_view address,
+                                                        LinkHandler& handler, Duration deadline,
+                                                        const secure::Ticket* ticket) {
   auto core =
       std::make_shared<FaultCore>(*this, &handler, std::string(address), clock_.now() + deadline);
-  STDCHK_ASSIGN(auto inner, peer == nullptr ? inner_->connect(address, *core, deadline)
-                                            : inner_->connect_to(*peer, address, *core, deadline));
+  STDCHK_ASSIGN(auto inner, inner_->connect(address, *core, deadline, ticket));
   core->set_inner(std::move(inner));
   links_.push_back(core);
   return std::make_unique<FaultLink>(std::move(core));

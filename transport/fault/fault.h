@@ -90,10 +90,6 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   const Capabilities& capabilities() const override { return inner_->capabilities(); }
   std::string address() const override { return inner_->address(); }
   Status listen(AcceptHandler& handler) override;
-  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
-                                        Duration deadline) override;
-  Result<std::unique_ptr<Link>> connect_to(const secure::Ticket& peer, std::string_view address,
-                                           LinkHandler& handler, Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
   void withhold_access() override { inner_->withhold_access(); }
   bool poll() override;
@@ -117,12 +113,12 @@ class FaultEndpoint final : public Endpoint, private AcceptHandler {
   void count_overtaken(const FaultCore& link, std::uint64_t number);
 
  private:
+  Result<std::unique_ptr<Link>> start_link(std::string_view address, LinkHandler& handler,
+                                           Duration deadline,
+                                           const secure::Ticket* ticket) override;
   friend class FaultCore;
   void on_accept(std::unique_ptr<Link> link) override;
   bool hand_over();
-
-  Result<std::unique_ptr<Link>> open(const secure::Ticket* peer, std::string_view address,
-                                     LinkHandler& handler, Duration deadline);
 
   std::unique_ptr<Endpoint> inner_;
   Clock& clock_;

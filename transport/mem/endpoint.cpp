@@ -128,8 +128,9 @@ std::unique_ptr<Link> MemEndpoint::make_link(std::shared_ptr<Wire> wire, std::si
   return link;
 }
 
-Result<std::unique_ptr<Link>> MemEndpoint::connect(std::string_view address, LinkHandler& handler,
-                                                   Duration deadline) {
+Result<std::unique_ptr<Link>> MemEndpoint::start_link(std::string_view address,
+                                                      LinkHandler& handler, Duration deadline,
+                                                      const secure::Ticket* /*ticket*/) {
   if (!address.starts_with(kPrefix)) return fail(Code::kInvalidArgument, "mem.connect");
   auto wire = std::make_shared<Wire>();
   {

@@ -22,8 +22,6 @@ class MemEndpoint final : public Endpoint {
   const Capabilities& capabilities() const override;
   std::string address() const override;
   Status listen(AcceptHandler& handler) override;
-  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
-                                        Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
   void withhold_access() override;
 
@@ -37,6 +35,9 @@ class MemEndpoint final : public Endpoint {
   const Clock& clock() const { return clock_; }
 
  private:
+  Result<std::unique_ptr<Link>> start_link(std::string_view address, LinkHandler& handler,
+                                           Duration deadline,
+                                           const secure::Ticket* ticket) override;
   std::unique_ptr<Link> make_link(std::shared_ptr<Wire> wire, std::size_t side, Time connect_by,
                                   LinkHandler* handler);
   bool accept_waiting();

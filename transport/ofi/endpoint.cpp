@@ -229,8 +229,9 @@ Status OfiEndpoint::start_endpoint(Connection& connection, fi_info& info) {
   return {};
 }
 
-Result<std::unique_ptr<Link>> OfiEndpoint::connect(std::string_view address, LinkHandler& handler,
-                                                   Duration deadline) {
+Result<std::unique_ptr<Link>> OfiEndpoint::start_link(std::string_view address,
+                                                      LinkHandler& handler, Duration deadline,
+                                                      const secure::Ticket* /*ticket*/) {
   STDCHK_ASSIGN(const sockaddr_storage target, parse_address(kPrefix, address));
   fi_info* const info = library_->dupinfo(out_info_);
   if (info == nullptr) return fail(Code::kNoMemory, "ofi.connect");

@@ -33,8 +33,6 @@ class OfiEndpoint final : public Endpoint {
   const Capabilities& capabilities() const override { return capabilities_; }
   std::string address() const override { return address_; }
   Status listen(AcceptHandler& handler) override;
-  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
-                                        Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
 
   bool poll() override;
@@ -58,6 +56,9 @@ class OfiEndpoint final : public Endpoint {
   void transfer_ended() { --busy_; }
 
  private:
+  Result<std::unique_ptr<Link>> start_link(std::string_view address, LinkHandler& handler,
+                                           Duration deadline,
+                                           const secure::Ticket* ticket) override;
   fi_info* choose(const fi_info* all) const;
   Status open_queues();
   Result<int> wake_by(fid& queue);

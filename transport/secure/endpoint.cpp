@@ -35,22 +35,12 @@ Status SecureEndpoint::listen(AcceptHandler& handler) {
   return inner_->listen(*this);
 }
 
-Result<std::unique_ptr<Link>> SecureEndpoint::connect(std::string_view address,
-                                                      LinkHandler& handler, Duration deadline) {
-  return connect_as(keyring_->to_manager(), address, handler, deadline);
-}
-
-Result<std::unique_ptr<Link>> SecureEndpoint::connect_to(const Ticket& peer,
-                                                         std::string_view address,
-                                                         LinkHandler& handler, Duration deadline) {
-  return connect_as(keyring_->by(peer), address, handler, deadline);
-}
-
-Result<std::unique_ptr<Link>> SecureEndpoint::connect_as(const Credential& credential,
-                                                         std::string_view address,
-                                                         LinkHandler& handler, Duration deadline) {
+Result<std::unique_ptr<Link>> SecureEndpoint::start_link(std::string_view address,
+                                                         LinkHandler& handler, Duration deadline,
+                                                         const Ticket* ticket) {
   auto link = std::make_unique<SecureLink>(
-      *this, Handshake::connecting(credential, Handshake::fresh()), false, clock_.now() + deadline);
+      *this, Handshake::connecting(keyring_->to(ticket), Handshake::fresh()), false,
+      clock_.now() + deadline);
   STDCHK_ASSIGN(link->inner_, inner_->connect(address, *link, deadline));
   link->set_handler(handler);
   connecting_.push_back(link.get());

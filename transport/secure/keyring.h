@@ -111,6 +111,10 @@ class Keyring {
   /// For a link to the manager, whichever process that is now.
   Credential to_manager() const;
   Credential by(const Ticket& ticket) const;
+  /// For a link to the member that `ticket` names, or to the manager without a ticket (nullptr).
+  Credential to(const Ticket* ticket) const {
+    return ticket == nullptr ? to_manager() : by(*ticket);
+  }
   /// The key of a link that a peer opens to this process. Nothing: the name is not addressed to
   /// this process, names this process as the connecting end, joins two roles that have nothing to
   /// say to each other, or is of a number below oldest_number().

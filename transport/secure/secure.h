@@ -45,10 +45,6 @@ class SecureEndpoint final : public Endpoint, private AcceptHandler {
   const Capabilities& capabilities() const override { return capabilities_; }
   std::string address() const override { return inner_->address(); }
   Status listen(AcceptHandler& handler) override;
-  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
-                                        Duration deadline) override;
-  Result<std::unique_ptr<Link>> connect_to(const Ticket& peer, std::string_view address,
-                                           LinkHandler& handler, Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override {
     return inner_->register_memory(memory);
   }
@@ -58,12 +54,13 @@ class SecureEndpoint final : public Endpoint, private AcceptHandler {
   Duration sleep_max() const override;
 
  private:
+  Result<std::unique_ptr<Link>> start_link(std::string_view address, LinkHandler& handler,
+                                           Duration deadline,
+                                           const secure::Ticket* ticket) override;
   friend class SecureLink;
   void on_accept(std::unique_ptr<Link> link) override;
   void hand_over(SecureLink& link);
   void refuse(SecureLink& link, const Error& why);
-  Result<std::unique_ptr<Link>> connect_as(const Credential& credential, std::string_view address,
-                                           LinkHandler& handler, Duration deadline);
   bool end_late();
 
   std::unique_ptr<Endpoint> inner_;

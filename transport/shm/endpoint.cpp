@@ -101,8 +101,9 @@ Status ShmEndpoint::listen(AcceptHandler& handler) {
   return {};
 }
 
-Result<std::unique_ptr<Link>> ShmEndpoint::connect(std::string_view text, LinkHandler& handler,
-                                                   Duration deadline) {
+Result<std::unique_ptr<Link>> ShmEndpoint::start_link(std::string_view text, LinkHandler& handler,
+                                                      Duration deadline,
+                                                      const secure::Ticket* /*ticket*/) {
   constexpr std::size_t kNameMax = sizeof(sockaddr_un::sun_path) - 2;
   if (!text.starts_with(kPrefix) || text.size() == kPrefix.size() ||
       text.size() - kPrefix.size() > kNameMax) {

@@ -113,8 +113,6 @@ class ShmEndpoint final : public Endpoint {
   const Capabilities& capabilities() const override { return capabilities_; }
   std::string address() const override;
   Status listen(AcceptHandler& handler) override;
-  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
-                                        Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
 
   bool poll() override;
@@ -123,6 +121,9 @@ class ShmEndpoint final : public Endpoint {
   Duration sleep_max() const override;
 
  private:
+  Result<std::unique_ptr<Link>> start_link(std::string_view address, LinkHandler& handler,
+                                           Duration deadline,
+                                           const secure::Ticket* ticket) override;
   friend class ShmLink;
   friend class Region;
   explicit ShmEndpoint(Clock& clock) : clock_(clock) {}

@@ -152,20 +152,9 @@ void TcpEndpoint::remove(TcpRegion& region) {
   for (const auto& [number, link] : links_) link->forget(region);
 }
 
-Result<std::unique_ptr<Link>> TcpEndpoint::connect(std::string_view address, LinkHandler& handler,
-                                                   Duration deadline) {
-  return start(keyring_->to_manager(), address, handler, deadline);
-}
-
-Result<std::unique_ptr<Link>> TcpEndpoint::connect_to(const secure::Ticket& peer,
-                                                      std::string_view address,
-                                                      LinkHandler& handler, Duration deadline) {
-  return start(keyring_->by(peer), address, handler, deadline);
-}
-
-Result<std::unique_ptr<Link>> TcpEndpoint::start(const secure::Credential& credential,
-                                                 std::string_view address, LinkHandler& handler,
-                                                 Duration deadline) {
+Result<std::unique_ptr<Link>> TcpEndpoint::start_link(std::string_view address,
+                                                      LinkHandler& handler, Duration deadline,
+                                                      const secure::Ticket* ticket) {
   STDCHK_ASSIGN(const sockaddr_storage peer, parse_address(kPrefix, address));
   const int socket = ::socket(peer.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket < 0) return fail_errno("tcp.connect");
@@ -176,7 +165,7 @@ Result<std::unique_ptr<Link>> TcpEndpoint::start(const secure::Credential& crede
   auto link = std::make_unique<TcpLink>(*this, ++links_made_, false, clock_.now() + deadline);
   link->set_handler(handler);
   link->state_ = TcpLink::State::kConnecting;
-  link->tls_ = std::make_unique<TlsSession>(*tls_, socket, credential);
+  link->tls_ = std::make_unique<TlsSession>(*tls_, socket, keyring_->to(ticket));
   ++unopened_;
   if (error != 0 && error != EINPROGRESS) {
     end(*link, {Code::kPeerLost, error, "tcp.connect"});

@@ -35,10 +35,6 @@ class TcpEndpoint final : public Endpoint {
   const Capabilities& capabilities() const override { return capabilities_; }
   std::string address() const override;
   Status listen(AcceptHandler& handler) override;
-  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
-                                        Duration deadline) override;
-  Result<std::unique_ptr<Link>> connect_to(const secure::Ticket& peer, std::string_view address,
-                                           LinkHandler& handler, Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
 
   bool poll() override;
@@ -50,6 +46,9 @@ class TcpEndpoint final : public Endpoint {
   std::size_t arriving() const { return arrivals_.size(); }
 
  private:
+  Result<std::unique_ptr<Link>> start_link(std::string_view address, LinkHandler& handler,
+                                           Duration deadline,
+                                           const secure::Ticket* ticket) override;
   friend class TcpLink;
   friend class TcpRegion;
   struct Closing {
@@ -78,9 +77,6 @@ class TcpEndpoint final : public Endpoint {
   void on_greeted(TcpLink& link);
 
   Status open();
-  Result<std::unique_ptr<Link>> start(const secure::Credential& credential,
-                                      std::string_view address, LinkHandler& handler,
-                                      Duration deadline);
   TcpLink* find(std::uint64_t number) const;
   void watch(const TcpLink& link, std::uint32_t events, bool is_new);
   bool poll_sockets();

@@ -166,8 +166,9 @@ Connection& VerbsEndpoint::add_connection(State state) {
   return connection;
 }
 
-Result<std::unique_ptr<Link>> VerbsEndpoint::connect(std::string_view address, LinkHandler& handler,
-                                                     Duration deadline) {
+Result<std::unique_ptr<Link>> VerbsEndpoint::start_link(std::string_view address,
+                                                        LinkHandler& handler, Duration deadline,
+                                                        const secure::Ticket* /*ticket*/) {
   STDCHK_ASSIGN(const sockaddr_storage target, parse_address(kPrefix, address));
   Connection& connection = add_connection(State::kConnecting);
   connection.connect_by = clock_.now() + deadline;

@@ -26,8 +26,6 @@ class VerbsEndpoint final : public Endpoint {
   const Capabilities& capabilities() const override { return capabilities_; }
   std::string address() const override { return address_; }
   Status listen(AcceptHandler& handler) override;
-  Result<std::unique_ptr<Link>> connect(std::string_view address, LinkHandler& handler,
-                                        Duration deadline) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
   void withhold_access() override { withholds_access_ = true; }
 
@@ -55,6 +53,9 @@ class VerbsEndpoint final : public Endpoint {
   void fail_later(Connection& connection, Code code, const char* where);
 
  private:
+  Result<std::unique_ptr<Link>> start_link(std::string_view address, LinkHandler& handler,
+                                           Duration deadline,
+                                           const secure::Ticket* ticket) override;
   Status find_device(const std::string& host);
   bool try_device(const sockaddr_storage& address);
   Status wake_by(int descriptor);

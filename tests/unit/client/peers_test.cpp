@@ -16,11 +16,6 @@ class ClosedEndpoint final : public transport::Endpoint {
   const transport::Capabilities& capabilities() const override { return capabilities_; }
   std::string address() const override { return {}; }
   Status listen(transport::AcceptHandler&) override { return {}; }
-  Result<std::unique_ptr<transport::Link>> connect(std::string_view address,
-                                                   transport::LinkHandler&, Duration) override {
-    tried_.emplace_back(address);
-    return fail(Code::kRefused, "test.connect");
-  }
   Result<std::unique_ptr<transport::MemoryRegion>> register_memory(MutableByteSpan) override {
     return fail(Code::kUnsupported, "test.register");
   }
@@ -29,6 +24,12 @@ class ClosedEndpoint final : public transport::Endpoint {
   bool may_sleep() override { return true; }
 
  private:
+  Result<std::unique_ptr<transport::Link>> start_link(std::string_view address,
+                                                      transport::LinkHandler&, Duration,
+                                                      const transport::secure::Ticket*) override {
+    tried_.emplace_back(address);
+    return fail(Code::kRefused, "test.connect");
+  }
   transport::Capabilities capabilities_;
   std::vector<std::string>& tried_;
 };

@@ -6,15 +6,12 @@
 #include "fork/multicast/manifest.h"
 #include "fork/multicast/messages.h"
 #include "tests/support/catch.h"
+#include "tests/support/members.h"
 
 namespace stdchk::multicast {
 namespace {
 
-Secret secret_of(std::uint8_t byte) {
-  Secret secret;
-  secret.bytes.fill(std::byte{byte});
-  return secret;
-}
+using test::secret_of;
 
 std::vector<std::byte> sealed(Datagrams& from, const Message& message) {
   const ByteSpan bytes = from.seal(message);

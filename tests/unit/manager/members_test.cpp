@@ -19,6 +19,7 @@
 #include "manager/recovery/rebuilder.h"
 #include "manager/service/service.h"
 #include "tests/support/catch.h"
+#include "tests/support/members.h"
 #include "transport/mem/mem.h"
 #include "transport/rpc.h"
 #include "transport/secure/secure.h"
@@ -37,11 +38,7 @@ using transport::secure::ticket_of;
 
 constexpr std::uint64_t kArena = 4 * limits::kMiB;
 
-Secret root_secret() {
-  Secret secret;
-  secret.bytes.fill(std::byte{7});
-  return secret;
-}
+Secret root_secret() { return test::secret_of(7); }
 
 /// All parts of one pool, in one thread.
 struct TestPool {

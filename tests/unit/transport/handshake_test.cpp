@@ -5,29 +5,21 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/members.h"
 
 namespace stdchk::transport::secure {
 namespace {
 
-using Message = std::vector<std::byte>;
+using test::member_of;
+using test::secret_of;
 
-Secret secret_of(int seed) {
-  Secret secret;
-  secret.bytes.fill(static_cast<std::byte>(seed));
-  return secret;
-}
+using Message = std::vector<std::byte>;
 
 Handshake::Fresh fresh_of(int seed) {
   Handshake::Fresh fresh;
   fresh.nonce.fill(static_cast<std::byte>(seed));
   fresh.key.bytes.fill(static_cast<std::byte>(seed + 100));
   return fresh;
-}
-
-Member member_of(Role role, int seed) {
-  Member member{role, {}};
-  member.id.fill(static_cast<std::byte>(seed));
-  return member;
 }
 
 const Member kClient = member_of(Role::kClient, 1);

@@ -1,21 +1,13 @@
 #include "transport/secure/keyring.h"
 
 #include "tests/support/catch.h"
+#include "tests/support/members.h"
 
 namespace stdchk::transport::secure {
 namespace {
 
-Secret secret_of(int seed) {
-  Secret secret;
-  secret.bytes.fill(static_cast<std::byte>(seed));
-  return secret;
-}
-
-Member member_of(Role role, int seed) {
-  Member member{role, {}};
-  member.id.fill(static_cast<std::byte>(seed));
-  return member;
-}
+using test::member_of;
+using test::secret_of;
 
 const Member kClientA = member_of(Role::kClient, 1);
 const Member kClientB = member_of(Role::kClient, 2);

@@ -4,29 +4,20 @@
 #include <vector>
 
 #include "core/base/limits.h"
+#include "tests/support/members.h"
 #include "tests/unit/transport/link_pair.h"
 #include "transport/mem/mem.h"
 
 namespace stdchk::transport {
 namespace {
 
+using test::member_of;
+using test::secret_of;
 using namespace std::chrono_literals;
 using secure::Keyring;
 using secure::Member;
 using secure::Role;
 using secure::SecureEndpoint;
-
-Secret secret_of(int seed) {
-  Secret secret;
-  secret.bytes.fill(static_cast<std::byte>(seed));
-  return secret;
-}
-
-Member member_of(Role role, int seed) {
-  Member member{role, {}};
-  if (role != Role::kManager) member.id.fill(static_cast<std::byte>(seed));
-  return member;
-}
 
 /// A member of the pool of that root secret: managers know it, the others have their own key.
 std::shared_ptr<Keyring> identity(Role role, int root = 1) {
@@ -268,7 +259,7 @@ TEST_CASE("a ticket opens a link to its member, and nothing but a ticket does") 
   const secure::Ticket ticket =
       manager.ticket(member_of(Role::kClient, 5), member_of(Role::kBenefactor, 5), 77);
   Side client, bare, stolen;
-  client.link = std::move(*endpoint->connect_to(ticket, "mem:lender", client, 1s));
+  client.link = std::move(*endpoint->connect("mem:lender", client, 1s, &ticket));
   world.turn({endpoint.get(), lender.get()});
   REQUIRE(client.connected == 1);
   CHECK(client.link->peer()->member == member_of(Role::kBenefactor, 5));
@@ -283,7 +274,7 @@ TEST_CASE("a ticket opens a link to its member, and nothing but a ticket does") 
   const auto thief = world.make(
       "thief",
       std::make_shared<Keyring>(Keyring::of_member(manager.key_of(member_of(Role::kClient, 6)))));
-  stolen.link = std::move(*thief->connect_to(ticket, "mem:lender", stolen, 1s));
+  stolen.link = std::move(*thief->connect("mem:lender", stolen, 1s, &ticket));
   world.turn({thief.get(), lender.get()});
   CHECK(stolen.connected == 0);
   CHECK(stolen.closed == 1);
