@@ -16,6 +16,7 @@
 #include "core/files/mount_lock.h"
 #include "core/files/mount_table.h"
 #include "core/files/pool_files.h"
+#include "core/runtime/confinement.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
 #include "fuse/guard.h"
@@ -50,6 +51,7 @@ struct Settings {
   bool writeback = true;
   std::string unseen_writer = "commit";
   std::uint32_t watchdog_s = 20;
+  bool unconfined = false;
   metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
   std::string mountpoint;
@@ -94,6 +96,7 @@ void describe_options(Options& options, Settings& settings) {
   options.count("--watchdog", settings.watchdog_s, 0, 3600,
                 "seconds of silence after which the guard restarts the process that serves the "
                 "mount; 0: no guard");
+  options.flag("--unconfined", settings.unconfined, kUnconfinedHelp);
   metrics::describe(options, settings.metrics);
   options.log_level(settings.log_level);
   options.argument("MOUNTPOINT", settings.mountpoint, "an empty directory").required();
@@ -119,19 +122,13 @@ metrics::Endpoint::Page page_of(client::Filesystem& filesystem, Mount& mounted) 
   };
 }
 
-int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> keyring,
-        const sigset_t& ends, const Pulse& pulse) {
+/// Only root's mount: a user's is unmounted by fusermount3, whose set-user-ID bit has no effect in
+/// a confined process.
+bool is_confined(const Settings& settings) { return !settings.unconfined && geteuid() == 0; }
+
+client::Options client_options(const Settings& settings) {
   client::Options wanted;
   wanted.manager_address = settings.manager;
-  wanted.keyring = std::move(keyring);
-  if (!settings.key_file.empty()) {
-    const auto key = read_secret_file(settings.key_file);
-    if (!key) return fail_with(key.error());
-    wanted.key = *key;
-  }
-  if (settings.encrypts && !wanted.key) {
-    return fail_with("--encrypt needs --key-file: `stdchk up --encrypt` makes a key");
-  }
   wanted.encrypts = settings.encrypts;
   wanted.role = "mount";
   wanted.transport = settings.transport;
@@ -144,6 +141,25 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
   wanted.close_mode = settings.close == "early"       ? client::CloseMode::kEarly
                       : settings.close == "redundant" ? client::CloseMode::kRedundant
                                                       : client::CloseMode::kStored;
+  return wanted;
+}
+
+int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> keyring,
+        const sigset_t& ends, const Pulse& pulse) {
+  client::Options wanted = client_options(settings);
+  wanted.keyring = std::move(keyring);
+  if (!settings.key_file.empty()) {
+    const auto key = read_secret_file(settings.key_file);
+    if (!key) return fail_with(key.error());
+    wanted.key = *key;
+  }
+  if (settings.encrypts && !wanted.key) {
+    return fail_with("--encrypt needs --key-file: `stdchk up --encrypt` makes a key");
+  }
+  const bool confines = is_confined(settings);
+  if (const Status done = confines ? confine_before_mount() : Status(); !done) {
+    return fail_with(describe(done.error()));
+  }
   auto filesystem = client::Filesystem::connect(wanted);
   if (!filesystem) {
     log::error("No connection to the manager at {}: {}", settings.manager,
@@ -163,6 +179,11 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
   auto served = metrics::serve(settings.metrics, page_of(**filesystem, **mounted));
   if (!served) {
     log::error("{}", served.error());
+    return 1;
+  }
+  const Status confined = confines ? confine_after_mount({.unmounts = true}) : Status();
+  if (!confined) {
+    log::error("{}", describe(confined.error()));
     return 1;
   }
   Status told = write_file_at_once(settings.ready_file,

@@ -52,15 +52,18 @@ constexpr std::array kKeptCapabilities{
 
 constexpr unsigned kWordBits = 32;
 
-Status drop_capabilities() {
+/// `also`: a further capability to keep; -1: none.
+Status drop_capabilities(int also) {
   std::array<__user_cap_data_struct, 2> sets{};
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   if (::syscall(SYS_capget, &header, sets.data()) != 0) return fail_errno(kWhere);
   std::array<std::uint32_t, 2> kept{};
-  for (const int capability : kKeptCapabilities) {
+  const auto keep = [&](int capability) {
     const auto number = static_cast<unsigned>(capability);
     kept[number / kWordBits] |= 1U << number % kWordBits;
-  }
+  };
+  for (const int capability : kKeptCapabilities) keep(capability);
+  if (also >= 0) keep(also);
   for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability) >= 0; ++capability) {
     const auto number = static_cast<unsigned>(capability);
     if ((kept[number / kWordBits] >> number % kWordBits & 1U) != 0) continue;
@@ -90,8 +93,6 @@ constexpr std::array kRefused{
     SCMP_SYS(pivot_root),
     // File systems.
     SCMP_SYS(mount),
-    SCMP_SYS(umount),
-    SCMP_SYS(umount2),
     SCMP_SYS(move_mount),
     SCMP_SYS(open_tree),
     SCMP_SYS(fsopen),
@@ -145,6 +146,7 @@ constexpr std::array kRefused{
     SCMP_SYS(setgroups),
     SCMP_SYS(capset),
 };
+constexpr std::array kUnmounts{SCMP_SYS(umount), SCMP_SYS(umount2)};
 constexpr std::array kStartsPrograms{SCMP_SYS(execve), SCMP_SYS(execveat)};
 constexpr std::array kSocketFamilies{AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
 constexpr int kSocketFamiliesMax = 64;
@@ -179,7 +181,8 @@ void tell_refused(int, siginfo_t* info, void* context) {
 #endif
 }
 
-Status filter_system_calls(const Needs& needs) {
+/// `all_threads`: not only of this thread and its children.
+Status filter_system_calls(const Needs& needs, bool all_threads) {
   struct Release {
     void operator()(void* filter) const { seccomp_release(filter); }
   };
@@ -192,6 +195,9 @@ Status filter_system_calls(const Needs& needs) {
     if (result != 0 && result != -EDOM && error == 0) error = -result;
   };
   for (const int call : kRefused) refuse(call);
+  if (!needs.unmounts) {
+    for (const int call : kUnmounts) refuse(call);
+  }
   if (!needs.programs) {
     for (const int call : kStartsPrograms) refuse(call);
   }
@@ -207,6 +213,9 @@ Status filter_system_calls(const Needs& needs) {
   tell.sa_sigaction = tell_refused;
   tell.sa_flags = SA_SIGINFO | SA_NODEFER;
   if (::sigaction(SIGSYS, &tell, nullptr) != 0) return fail_errno(kWhere);
+  if (error == 0 && all_threads) {
+    error = -seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_TSYNC, 1);
+  }
   if (error == 0) error = -seccomp_load(filter.get());
   if (error != 0) return fail(Code::kSystem, kWhere, error);
   return {};
@@ -214,7 +223,7 @@ Status filter_system_calls(const Needs& needs) {
 
 #else
 
-Status filter_system_calls(const Needs&) {
+Status filter_system_calls(const Needs&, bool) {
   log::info(
       "system calls are not filtered: the program was built without libseccomp, or with a "
       "sanitizer");
@@ -228,9 +237,17 @@ Status filter_system_calls(const Needs&) {
 bool filters_system_calls() { return STDCHK_FILTERS_CALLS == 1; }
 
 Status confine(const Needs& needs) {
-  STDCHK_TRY(drop_capabilities());
+  STDCHK_TRY(drop_capabilities(needs.unmounts ? CAP_SYS_ADMIN : -1));
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(kWhere);
-  return filter_system_calls(needs);
+  return filter_system_calls(needs, false);
+}
+
+Status confine_before_mount() { return drop_capabilities(CAP_SYS_ADMIN); }
+
+Status confine_after_mount(const Needs& needs) {
+  // The filter takes this attribute along to the other threads (seccomp(2), TSYNC).
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(kWhere);
+  return filter_system_calls(needs, true);
 }
 
 }  // namespace stdchk

@@ -9,6 +9,7 @@ namespace stdchk {
 /// The needs of a daemon beyond files, sockets, memory and threads.
 struct Needs {
   bool programs = false;  ///< it starts other programs, such as Lustre's `lfs`
+  bool unmounts = false;  ///< it unmounts what it has mounted; only root can, by CAP_SYS_ADMIN
 };
 
 /// Confines the calling process, all its threads and all its children, for good:
@@ -27,6 +28,13 @@ struct Needs {
 /// Errors: kSystem from the kernel. A program built without libseccomp, or with a sanitizer, has no
 /// filter of system calls. It logs that; the other limits hold.
 Status confine(const Needs& needs);
+
+/// The same in two steps, for a daemon that mounts a file system between them. The first step drops
+/// the capabilities, but for CAP_SYS_ADMIN, and comes before the process starts threads. The second
+/// step does the rest, for threads that run already, too. CAP_SYS_ADMIN stays where Needs::unmounts
+/// asks for it; what it allows beyond umount2(2) is then refused by the filter.
+Status confine_before_mount();
+Status confine_after_mount(const Needs& needs);
 
 /// Help text of the daemons' option --unconfined.
 inline constexpr const char* kUnconfinedHelp =
