@@ -26,6 +26,9 @@ constexpr std::size_t kOutputBytesMax = 60'000;
 constexpr std::uint32_t kSignalled = 128;
 constexpr auto kSettleTurn = std::chrono::milliseconds(5);
 constexpr mode_t kForAll = 01777;
+constexpr std::size_t kAskBytesMax = 16'384;
+/// Of all that are read at once: they go into one message, beside the output.
+constexpr std::size_t kAsksBytesMax = 65'536;
 
 std::uint64_t number_in(const std::string& text) {
   std::uint64_t number = 0;
@@ -222,7 +225,9 @@ Outcome<void> Box::answer(const std::string& word, std::uint64_t number) const {
   return write_shared(in_box(kAnswer), fmt::format("{} {}", word, number));
 }
 
-std::uint64_t Box::newest_request() const { return number_in(read_text(in_box(kRequest))); }
+std::uint64_t Box::newest_request() const {
+  return number_in(read_text(in_box(kRequest), kAskBytesMax));
+}
 
 std::vector<std::pair<std::uint64_t, std::uint32_t>> Box::ended_commands() const {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> out;
@@ -237,9 +242,14 @@ std::vector<std::pair<std::uint64_t, std::uint32_t>> Box::ended_commands() const
 std::vector<std::string> Box::asks() const {
   std::vector<std::string> out;
   const std::string folder = in_box(kAsks);
+  std::size_t bytes = 0;
   for (const std::string& name : names_in(folder)) {
-    std::string text = read_text(folder + "/" + name);
-    if (!text.empty()) out.push_back(name + " " + std::move(text));
+    std::string text = read_text(folder + "/" + name, kAskBytesMax);
+    // A space ends the name in the message.
+    if (text.empty() || name.find(' ') != std::string::npos) continue;
+    bytes += name.size() + text.size();
+    if (bytes > kAsksBytesMax) break;
+    out.push_back(name + " " + std::move(text));
   }
   return out;
 }
@@ -252,6 +262,8 @@ Outcome<void> Box::take_ask(const std::string& name) const {
 }
 
 Outcome<void> Box::end_ask(const std::string& name, std::uint64_t status) const {
+  // One that was refused still lies among the asks.
+  ::unlink((in_box(kAsks) + "/" + name).c_str());
   return write_shared(in_box(kResults) + "/" + name, std::to_string(status));
 }
 

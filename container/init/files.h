@@ -10,16 +10,23 @@
 /// Small files by which process 1 and the node talk.
 namespace stdchk::container {
 
-/// The whole file; empty when there is none.
-inline std::string read_text(const std::string& path) {
+inline constexpr std::size_t kTextBytesMax = std::size_t{1} << 20;
+
+/// The whole file; empty when there is none. A program in a container may have made it: what is no
+/// regular file, or has more than `bytes_max` bytes, reads as empty, and nothing is waited for.
+inline std::string read_text(const std::string& path, std::size_t bytes_max = kTextBytesMax) {
   std::string text;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return text;
+  struct stat facts {};
+  const bool good = ::fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode);
   char buffer[4096];
-  for (ssize_t n = 0; (n = ::read(fd, buffer, sizeof buffer)) > 0;) {
+  ssize_t n = 0;
+  while (good && text.size() <= bytes_max && (n = ::read(fd, buffer, sizeof buffer)) > 0) {
     text.append(buffer, static_cast<std::size_t>(n));
   }
   ::close(fd);
+  if (text.size() > bytes_max) text.clear();
   return text;
 }
 

@@ -429,10 +429,11 @@ void Coordinator::take_asks(const msg::BoxState& state) {
   for (const std::string& ask : state.asks) {
     const std::size_t name_end = ask.find(' ');
     const std::size_t host_end = ask.find(' ', name_end + 1);
-    if (name_end == std::string::npos || host_end == std::string::npos) continue;
+    if (name_end == std::string::npos) continue;
     const std::string name = ask.substr(0, name_end);
     if (state.box != 0 || told_.asks.count(name) > 0) continue;
-    const std::string host = ask.substr(name_end + 1, host_end - name_end - 1);
+    const std::string host =
+        host_end == std::string::npos ? "" : ask.substr(name_end + 1, host_end - name_end - 1);
     const auto box = box_of_host(host);
     if (!box) {
       events_.say(

@@ -156,7 +156,8 @@ rpc::Answer Node::tell_state(const msg::AskNode& request) {
       for (const auto& [command, status] : box->ended_commands()) {
         state.ended.push_back(command << 32 | status);
       }
-      for (auto& ask : box->asks()) state.asks.push_back(std::move(ask));
+      // Only the launcher asks for commands.
+      if (number == 0) state.asks = box->asks();
     }
     reply.boxes.push_back(std::move(state));
   }

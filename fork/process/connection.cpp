@@ -8,6 +8,23 @@
 #include <utility>
 
 namespace stdchk::fork {
+namespace {
+
+/// Takes the first of the files that came with a record, and closes the others: by its alignment,
+/// the room for one file has room for two.
+Descriptor take_first(cmsghdr& head) {
+  Descriptor first;
+  const std::size_t count = (head.cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  for (std::size_t i = 0; i < count; ++i) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(&head) + i * sizeof(int), sizeof(fd));
+    Descriptor each(fd);
+    if (i == 0) first = std::move(each);
+  }
+  return first;
+}
+
+}  // namespace
 
 void set_value(local::Record& record, const std::string& text) {
   record.value_bytes = static_cast<std::uint32_t>(std::min(text.size(), local::kValueBytesMax));
@@ -48,12 +65,12 @@ Connection::Got Connection::receive(local::Record& record, pid_t& sender, Descri
       std::memcpy(&who, CMSG_DATA(head), sizeof(who));
       if (who.pid != 0) sender = who.pid;
     } else if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(head), sizeof(fd));
-      passed = Descriptor(fd);
+      passed = take_first(*head);
     }
   }
-  return n > 0 && local::is_whole(record, static_cast<std::size_t>(n)) ? Got::kRecord : Got::kEnd;
+  const bool is_cut = (message.msg_flags & MSG_TRUNC) != 0;
+  return n > 0 && !is_cut && local::is_whole(record, static_cast<std::size_t>(n)) ? Got::kRecord
+                                                                                  : Got::kEnd;
 }
 
 bool Connection::send(const local::Record& record, int passed) {

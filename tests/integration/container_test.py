@@ -166,3 +166,13 @@ def test_the_program_s_own_status_is_that_of_the_command(pool, base):
         assert one.wait() == 7
         assert one.lines["out"] == ["said"]
         assert "wrong" in one.lines["err"]
+
+
+def test_what_a_program_puts_among_its_commands_stops_neither_the_node_nor_the_job(pool, base):
+    program = """
+        cd /.stdchk/asks && mkfifo 1-fifo && ln -s /etc/shadow 2-link && truncate -s 1T 3-long && mkdir 4-folder
+        i=0; while [ $i -lt 300 ]; do echo "nowhere true" >many-$i; i=$((i + 1)); done
+        echo placed; sleep 3; echo still there; exit 7"""
+    with job(pool, base, "-n", 1, "--", "sh", "-c", program) as one:
+        assert one.wait() == 7, one.err
+        assert one.lines["out"] == ["placed", "still there"]

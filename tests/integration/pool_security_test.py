@@ -2,14 +2,16 @@
 
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
 from conftest import drop_caches, restart_manager
-from processes import BIN, is_running, run
+from processes import BIN, is_running, run, wait_until
 
 MIB = 1 << 20
 
@@ -134,6 +136,9 @@ def test_members_started_by_hand_have_keys_of_their_own(pool):
     done = run(BIN / "stdchk-manager", "--state", pool.folder / "no", "--address-file", pool.folder / "no.address",
                "--secret-file", keys["client"], check=False, seconds=20)
     assert done.returncode == 1 and "needs the pool's secret" in done.stderr
+    done = run(BIN / "stdchk-benefactor", "--manager", manager, "--secret-file", member_key(pool, "node", "node"),
+               "--ready-file", pool.folder / "no", "--memory", "64M", check=False, seconds=20)
+    assert done.returncode == 1 and "is of a node" in done.stderr
     done = pool.stdchk("member-key", "--secret-file", keys["client"], check=False)
     assert done.returncode == 2 and "needs the pool's secret" in done.stderr
 
@@ -189,6 +194,34 @@ def test_strangers_on_the_sockets_change_nothing(pool):
     assert pool.status()["pool"]["benefactors"]
 
 
+def test_another_user_at_a_shared_memory_socket_is_refused(pool):
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    pool.up(benefactors=1, drain=False)
+    ready = "".join(path.read_text() for path in pathlib.Path(pool.record["directory"]).glob("*.ready"))
+    names = set(re.findall(r"shm:([\w.:-]+)", ready))
+    assert names
+    visit = textwrap.dedent("""
+        import os, socket, sys
+        user, name, said = int(sys.argv[1]), sys.argv[2], os.urandom(4096)
+        os.setresuid(user, user, user)
+        one = socket.socket(socket.AF_UNIX)
+        one.settimeout(20)
+        one.connect("\\0" + name)
+        try:
+            one.send(said)
+            print(len(one.recv(4096)))
+        except ConnectionError:
+            print(0)
+        """)
+    for name in names:
+        # The pool's user is greeted; nothing is said to another one.
+        assert run(sys.executable, "-c", visit, "0", name).stdout.strip() != "0"
+        assert run(sys.executable, "-c", visit, "65534", name).stdout.strip() == "0"
+    (pool.mount / "after").write_bytes(bytes(MIB))
+    assert (pool.mount / "after").read_bytes() == bytes(MIB)
+
+
 def test_hosts_get_the_secret_only_in_directories_of_this_user(pool):
     """What another user left in the way on a host is not trusted with the secret."""
     if os.geteuid() != 0:
@@ -227,3 +260,22 @@ def test_a_trusted_network_is_said_and_images_come_back(pool):
     for member in pool.record["members"]:
         told = pathlib.Path(f"/proc/{member['pid']}/cmdline").read_bytes()
         assert (b"--trusted-network" in told) == (member["role"] == "benefactor")
+
+
+def test_the_daemons_of_a_pool_are_confined(pool):
+    pool.up(benefactors=1, drain=False)
+    needed = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12, "CAP_SYS_MODULE": 16}
+    ready = pathlib.Path(pool.record["directory"]) / "mount.ready"
+    serving = int(ready.read_text().split()[0])  # not the guard, which starts it again
+    pids = {role: pool.pids(role)[0] for role in ("manager", "benefactor")} | {"mount": serving}
+    for role, pid in pids.items():
+        status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+        if role == "mount" and os.geteuid() != 0:
+            continue  # fusermount3 unmounts it, by its set-user-ID bit
+        assert status["NoNewPrivs"] == "1", role
+        assert status["Seccomp"] in "02", role  # 0: a program with a sanitizer
+        held = {name for name, bit in needed.items() if int(status["CapEff"], 16) >> bit & 1}
+        assert held <= ({"CAP_SYS_ADMIN"} if role == "mount" else set()), role
+    # The mount that is confined unmounts itself.
+    run("kill", str(serving))
+    wait_until(lambda: not os.path.ismount(pool.mount), "the end of the mount")

@@ -1,4 +1,11 @@
+#include <poll.h>
+
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <future>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -12,6 +19,8 @@ namespace stdchk::multicast {
 namespace {
 
 using test::secret_of;
+
+constexpr std::uint32_t kLoopback = 0x7f000001;
 
 std::vector<std::byte> sealed(Datagrams& from, const Message& message) {
   const ByteSpan bytes = from.seal(message);
@@ -89,6 +98,89 @@ TEST_CASE("cells of a unit fit into a datagram of the interface") {
   CHECK(cells_for(8972) == 2);
   CHECK(cells_for(65507) == 1);
   CHECK(cells_for(100) == kCellsMax);
+}
+
+/// A receiver by hand, over unicast.
+class Recorded {
+ public:
+  explicit Recorded(const Secret& group)
+      : datagrams_(group), socket_(std::move(*Socket::open({kLoopback, 0}, 1))) {}
+  /// Asks `sender` for the first unit, and returns the datagram.
+  std::vector<std::byte> ask(const Address& sender, std::uint64_t id) {
+    Ask ask;
+    ask.by_unicast = true;
+    ask.wants = {{0, 1, 1}};
+    const std::vector<std::byte> datagram = sealed(datagrams_, AskMessage{id, ask});
+    send(sender, datagram);
+    return datagram;
+  }
+  void send(const Address& to, ByteSpan datagram) { static_cast<void>(socket_.send(datagram, to)); }
+  std::uint64_t sender_of_offer(const Address& sender) {
+    send(sender, sealed(datagrams_, Hello{}));
+    for (;;) {
+      if (const auto opened = next(); opened && std::holds_alternative<Offer>(opened->message)) {
+        return opened->from;
+      }
+    }
+  }
+  /// Cells that come until none has come for `time`.
+  int cells_within(std::chrono::milliseconds time) {
+    int cells = 0;
+    while (const auto opened = next(time)) {
+      if (std::holds_alternative<Cell>(opened->message)) ++cells;
+    }
+    return cells;
+  }
+
+ private:
+  std::optional<Opened> next(std::chrono::milliseconds time = std::chrono::seconds(5)) {
+    pollfd ready{socket_.fd(), POLLIN, 0};
+    if (::poll(&ready, 1, static_cast<int>(time.count())) != 1) return std::nullopt;
+    Address from;
+    const auto length = socket_.receive(room_, from);
+    if (!length) return std::nullopt;
+    auto opened = datagrams_.open(ByteSpan(room_).first(*length));
+    if (!opened) return std::nullopt;
+    return std::move(*opened);
+  }
+
+  Datagrams datagrams_;
+  Socket socket_;
+  std::array<std::byte, kDatagramBytesMax> room_{};
+};
+
+TEST_CASE("a recorded request is answered once, and by no other sender") {
+  const std::vector<std::byte> image(3 * kUnitBytes, std::byte{7});
+  const auto read = [&](std::uint64_t offset, MutableByteSpan out) {
+    std::copy_n(image.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
+    return Status();
+  };
+  const auto manifest = Manifest::compute(image.size(), read);
+  REQUIRE(manifest);
+  std::promise<Address> ready;
+  SendOptions options;
+  options.group = secret_of(1);
+  options.own = {kLoopback, 0};
+  options.to = {0xefff4d01, 47001};
+  options.idle = std::chrono::seconds(2);
+  options.read = read;
+  options.on_ready = [&](const Address& own) { ready.set_value(own); };
+  std::thread sender([&] {
+    SystemClock clock;
+    CHECK(send(options, *manifest, clock));
+  });
+  const Address address = ready.get_future().get();
+  Recorded receiver(secret_of(1));
+  const std::uint64_t id = receiver.sender_of_offer(address);
+  const std::vector<std::byte> datagram = receiver.ask(address, id);
+  CHECK(receiver.cells_within(std::chrono::milliseconds(300)) == 1);
+  for (int i = 0; i < 20; ++i) receiver.send(address, datagram);
+  CHECK(receiver.cells_within(std::chrono::milliseconds(300)) == 0);
+  receiver.ask(address, id + 1);
+  CHECK(receiver.cells_within(std::chrono::milliseconds(300)) == 0);
+  receiver.ask(address, id);
+  CHECK(receiver.cells_within(std::chrono::milliseconds(300)) == 1);
+  sender.join();
 }
 
 }  // namespace

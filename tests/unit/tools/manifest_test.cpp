@@ -129,6 +129,21 @@ TEST_CASE("several change one manifest at once, and no entry is lost") {
   CHECK(std::distance(begin(files), end(files)) == 1);
 }
 
+TEST_CASE("a lock that is never given back holds a change up until its time is over") {
+  const Folder folder;
+  folder.write(R"({"format":1,"files":{"a":1}})");
+  const Descriptor held(::open((folder.path() + "/" + kManifestName).c_str(), O_RDONLY));
+  REQUIRE(::flock(held.get(), LOCK_EX) == 0);
+  const auto began = std::chrono::steady_clock::now();
+  const auto until = began + std::chrono::milliseconds(200);
+  const auto add = [](nlohmann::json& entries) { entries["b"] = 2; };
+  CHECK(change_manifest(*DrainDirectory(folder.path()).open(), folder.path(), add, until));
+  const auto took = std::chrono::steady_clock::now() - began;
+  CHECK(took >= std::chrono::milliseconds(200));
+  CHECK(took < std::chrono::seconds(10));
+  CHECK(manifest_entries(open(folder)).size() == 2);
+}
+
 TEST_CASE("what a killed writer has left is no file of the folder, and is removed when it is old") {
   const Folder folder;
   const auto beside = [&](const char* name) {
