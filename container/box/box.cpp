@@ -27,7 +27,7 @@ constexpr std::uint32_t kSignalled = 128;
 constexpr auto kSettleTurn = std::chrono::milliseconds(5);
 constexpr mode_t kForAll = 01777;
 constexpr std::size_t kAskBytesMax = 16'384;
-/// Of all that are read at once: they go into one message, beside the output.
+/// Limit of the asks that are read at once. They go into one message, beside the output.
 constexpr std::size_t kAsksBytesMax = 65'536;
 
 std::uint64_t number_in(const std::string& text) {
@@ -262,7 +262,7 @@ Outcome<void> Box::take_ask(const std::string& name) const {
 }
 
 Outcome<void> Box::end_ask(const std::string& name, std::uint64_t status) const {
-  // One that was refused still lies among the asks.
+  // A refused ask is still in its folder.
   ::unlink((in_box(kAsks) + "/" + name).c_str());
   return write_shared(in_box(kResults) + "/" + name, std::to_string(status));
 }

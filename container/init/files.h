@@ -12,8 +12,9 @@ namespace stdchk::container {
 
 inline constexpr std::size_t kTextBytesMax = std::size_t{1} << 20;
 
-/// The whole file; empty when there is none. A program in a container may have made it: what is no
-/// regular file, or has more than `bytes_max` bytes, reads as empty, and nothing is waited for.
+/// Returns the whole file. Returns an empty text for an absent file, a file of more than
+/// `bytes_max` bytes, and anything but a regular file. Never waits: a program in a container may
+/// have made a FIFO of that name.
 inline std::string read_text(const std::string& path, std::size_t bytes_max = kTextBytesMax) {
   std::string text;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);

@@ -181,7 +181,7 @@ void tell_refused(int, siginfo_t* info, void* context) {
 #endif
 }
 
-/// `all_threads`: not only of this thread and its children.
+/// With `all_threads` the filter holds for threads that run already, too.
 Status filter_system_calls(const Needs& needs, bool all_threads) {
   struct Release {
     void operator()(void* filter) const { seccomp_release(filter); }

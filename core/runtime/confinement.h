@@ -29,10 +29,11 @@ struct Needs {
 /// filter of system calls. It logs that; the other limits hold.
 Status confine(const Needs& needs);
 
-/// The same in two steps, for a daemon that mounts a file system between them. The first step drops
-/// the capabilities, but for CAP_SYS_ADMIN, and comes before the process starts threads. The second
-/// step does the rest, for threads that run already, too. CAP_SYS_ADMIN stays where Needs::unmounts
-/// asks for it; what it allows beyond umount2(2) is then refused by the filter.
+/// Two steps that do the work of confine(). A daemon mounts its file system between the steps. The
+/// first step drops the capabilities, but for CAP_SYS_ADMIN, and comes before the process starts
+/// threads. The second step does the rest, for threads that run already, too. CAP_SYS_ADMIN stays
+/// where Needs::unmounts asks for it; what it allows beyond umount2(2) is then refused by the
+/// filter.
 Status confine_before_mount();
 Status confine_after_mount(const Needs& needs);
 

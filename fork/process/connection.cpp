@@ -10,8 +10,8 @@
 namespace stdchk::fork {
 namespace {
 
-/// Takes the first of the files that came with a record, and closes the others: by its alignment,
-/// the room for one file has room for two.
+/// Takes the first file that came with a record, and closes the others. The alignment of the room
+/// for one file leaves room for a second file.
 Descriptor take_first(cmsghdr& head) {
   Descriptor first;
   const std::size_t count = (head.cmsg_len - CMSG_LEN(0)) / sizeof(int);

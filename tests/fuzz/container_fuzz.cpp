@@ -1,6 +1,6 @@
 // Reads descriptions of containers, networks and checkpoints from the wire and from the pool, and
-// plays a process at a job's control socket. What was accepted is written and read again; a request
-// that was accepted is a line of at most 4 KiB.
+// plays a process at a job's control socket. Each accepted text is written and read again. An
+// accepted request is a line of at most 4 KiB.
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,6 +1,7 @@
 // Plays a process at stdchk-forkd's socket, and the daemon of another host at the end of a remote
-// shell: any bytes, records of any content with any number of open files, frames of any length. No
-// record or frame is longer than its limit, and no open file of the peer stays.
+// shell. The process sends any bytes, and records of any content with any number of open files. The
+// other daemon sends frames of any length. No record or frame is longer than its limit, and no open
+// file of the peer stays.
 
 #include <fcntl.h>
 #include <sys/eventfd.h>

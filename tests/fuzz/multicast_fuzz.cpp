@@ -1,6 +1,6 @@
-// Gives a sender and a receiver of a multicast what strangers and members of the group may send:
-// any datagram, and sealed datagrams with any content. A stranger's datagram is never opened, and a
-// message that was opened can be sealed and opened again.
+// Gives a sender and a receiver of a multicast the datagrams of strangers and of members. A stranger
+// sends any bytes, a member sealed datagrams with any content. No datagram of a stranger is opened.
+// An opened message can be sealed and opened again.
 
 #include <array>
 #include <cstddef>

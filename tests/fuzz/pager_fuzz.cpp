@@ -1,7 +1,6 @@
-// Plays a process that talks to a page server's socket and is not honest: any bytes in place of a
-// message, messages of other lengths, files that are no images or no userfaultfd, ranges outside
-// the image. The server must serve the next honest process, and keep no descriptor of this one.
-// Also reads recorded orders and records of images.
+// Plays a dishonest process at a page server's socket: any bytes in place of a message, messages of
+// other lengths, ranges outside the image. Its files are no images, or no userfaultfds. The server
+// must serve the next honest process. Also reads recorded orders and records of images.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -93,7 +92,7 @@ Descriptor file_of(unsigned kind, std::uint64_t length) {
   return file;
 }
 
-/// Whatever is asked for, the next honest process gets its image.
+/// Checks that the next honest process gets its image.
 void check_serves(const World& world, const Descriptor& image) {
   const Descriptor socket = world.visit();
   MapRequest request;

@@ -52,8 +52,8 @@ struct World {
   std::unique_ptr<Control> control;
 };
 
-/// What the user says in a process of its own. 0: it was answered; 1: its connection ended; 2: it
-/// could not connect.
+/// Sends a request from a process of that user. Returns 0 for an answer, 1 for an ended connection,
+/// 2 for a connection that was refused.
 int status_of_visit(const World& world, uid_t user) {
   const pid_t child = ::fork();
   if (child == 0) {
