@@ -1,6 +1,6 @@
-// Gives a sender and a receiver of a multicast the datagrams of strangers and of members. A stranger
-// sends any bytes, a member sealed datagrams with any content. No datagram of a stranger is opened.
-// An opened message can be sealed and opened again.
+// Gives a sender and a receiver of a multicast the datagrams of strangers and of members. A
+// stranger sends any bytes, a member sealed datagrams with any content. No datagram of a stranger
+// is opened. An opened message can be sealed and opened again.
 
 #include <array>
 #include <cstddef>

@@ -1,6 +1,8 @@
 // Tests malicious members after the handshake. Each has its own key, and tries to do more than its
 // role allows. The manager and the benefactor are real services.
 
+#include "tests/support/members.h"
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -19,7 +21,6 @@
 #include "manager/recovery/rebuilder.h"
 #include "manager/service/service.h"
 #include "tests/support/catch.h"
-#include "tests/support/members.h"
 #include "transport/mem/mem.h"
 #include "transport/rpc.h"
 #include "transport/secure/secure.h"
