@@ -18,7 +18,8 @@ inline constexpr int kBoxMtu = 1400;
 /// A JobNetwork is the part of a job's network on this host, which several nodes may share.
 ///
 /// Owns: the bridge and the VXLAN device, together with the other nodes. Each holds a shared lock
-///   on a file in /run, which ends with its process. Who gets the lock alone removes the devices.
+///   on a file in /run, which ends with its process. The node that gets the lock alone removes the
+///   devices.
 class JobNetwork {
  public:
   explicit JobNetwork(NetworkDescription network);

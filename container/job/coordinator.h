@@ -147,7 +147,7 @@ class Coordinator {
     std::uint64_t number = 0;
     SetId from = 0;
   };
-  std::map<BoxId, Request> requests_;  ///< the newest of each container that is under way
+  std::map<BoxId, Request> requests_;  ///< the newest unanswered request of each container
   std::map<BoxId, std::uint64_t> answered_;
   /// Containers whose waiting programs learn of the restart with the next state.
   std::set<BoxId> restarted_;

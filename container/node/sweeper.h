@@ -9,14 +9,14 @@
 
 namespace stdchk::container {
 
-/// A Sweeper is a process that outlives the node's daemon, also a killed one, and then removes what
-/// the kernel keeps: the devices of the job's network, and the work directory.
+/// A Sweeper is a process that outlives the node's daemon, also a killed daemon. Then it removes
+/// what the kernel keeps: the devices of the job's network, and the work directory.
 ///
 /// Owns: the process. It ends when no process has this object's pipe any more.
 class Sweeper {
  public:
-  /// Forks; to be called before the daemon has namespaces of its own. `tag` and `work` as the
-  /// daemon has them.
+  /// Forks. The daemon calls it before it makes its own namespaces. `tag` and `work` are the
+  /// daemon's options.
   static Outcome<Sweeper> start(const std::string& tag, const std::string& work);
 
   /// Tells what is to be removed. Any process that has inherited the object may call it.

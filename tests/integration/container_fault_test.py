@@ -29,15 +29,15 @@ case $(basename "$0") in
   criu) case $1 in dump) step=save ;; restore) step=load ;; esac ;;
   tar) case "$*" in *--create*--blocking-factor*) step=store ;; esac ;;
 esac
-if [ -n "$step" ] && mv @/plan-$step @/taken-$step 2>/dev/null; then
-  case $(cat @/taken-$step) in
+if [ -n "$step" ] && mv %DIR%/plan-$step %DIR%/taken-$step 2>/dev/null; then
+  case $(cat %DIR%/taken-$step) in
     fail) echo "broken by a test" >&2; exit 1 ;;
     hang) exec sleep 1000 ;;
   esac
-  touch @/reached
-  for i in $(seq 1200); do [ -e @/go ] && break; sleep 0.05; done
+  touch %DIR%/reached
+  for i in $(seq 1200); do [ -e %DIR%/go ] && break; sleep 0.05; done
 fi
-real=#
+real=%REAL%
 if [ "$(basename "$0")" = nft ]; then printf '%s\\n' "$input" | "$real" "$@"; else exec "$real" "$@"; fi
 """
 
@@ -51,7 +51,7 @@ class Hooks:
         for name in ("ss", "nft", "criu", "tar"):
             real = base.criu if name == "criu" else shutil.which(name)
             script = self.folder / name
-            script.write_text(HOOK.replace("@", str(self.folder)).replace("#\nif", f"{real}\nif"))
+            script.write_text(HOOK.replace("%DIR%", str(self.folder)).replace("%REAL%", str(real)))
             script.chmod(0o755)
         self.environment = {"PATH": f"{self.folder}:{os.environ['PATH']}", "STDCHK_CRIU": str(self.folder / "criu")}
 
@@ -80,6 +80,8 @@ class Scene:
         self.job = Job(self.pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--nodes", 3, "--spares", 1, "--lease", 2,
                        "--", "mpiexec.mpich", "-n", "3", "/opt/stdchk-test/ring-mpich", "160", "4",
                        environment=self.hooks.environment)
+
+    def begin(self):
         self.job.wait_for("round 20")
         self.job.checkpoint()
 
@@ -152,8 +154,11 @@ def straight(base, tmp_path_factory):
 @pytest.fixture
 def scene(tmp_path, base, straight):
     made = Scene(tmp_path, base)
-    yield made
-    made.end()
+    try:
+        made.begin()
+        yield made
+    finally:
+        made.end()
 
 
 def check_end(scene, straight):
@@ -207,12 +212,12 @@ def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
     os.kill(scene.job.nodes()[0], signal.SIGKILL)
     if not does:
         scene.hooks.reached()
-        # The first node is gone, so that the next one's place in the list is the other node of the job.
+        # Killed daemons stay in the list: the last one is the spare node, which loads containers now.
         if what == "kill_node":
             os.kill(scene.job.nodes()[-1], signal.SIGKILL)
             scene.hooks.go_on()
         else:
-            scene.orphans = [pid for pid in (scene.job.nodes())]
+            scene.orphans = scene.job.nodes()
             scene.job.process.kill()
             scene.hooks.go_on()
             scene.restart()
@@ -220,10 +225,11 @@ def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
     assert scene.hooks.taken(step), "the step was never reached"
 
 
+@pytest.mark.skipif(not ALL, reason="a part of scripts/check container: writers wait half a minute for room")
 def test_a_full_pool_costs_the_checkpoint_and_not_the_job(tmp_path, base):
     pool = Pool(tmp_path, "--memory", "64M")
     job = Job(pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--", "mpiexec.mpich", "-n", "3",
-              "/opt/stdchk-test/ring-mpich", "400", "60")
+              "/opt/stdchk-test/ring-mpich", "3000", "60")
     try:
         job.wait_for("round 20")
         done = run(BIN / "stdchk", "checkpoint", job.name, env=job.environment, check=False)

@@ -81,7 +81,7 @@ def test_a_cut_link_and_a_killed_host_cost_steps_and_not_the_job(cluster):
         job.wait_for("round 40")
         cluster.cut(1)
         job.wait_for("runs again from set T1", "err")
-        # The host that nobody hears of has ended its containers by itself, and nothing of them is left there.
+        # The lease is over: the host without a coordinator ends its containers and removes the network.
         wait_until(lambda: cluster.own_devices(1) == [], "the host that was cut off lets go of the network")
         run(BIN / "stdchk", "evacuate", "--job", job.name, "h0", env=job.environment)
         assert placed(job)["h0"] == []

@@ -1,17 +1,32 @@
 """Unmodified MPI programs in containers: saved into the pool, killed, restarted, with the result of an undisturbed run."""
 
 import contextlib
+import json
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import uuid
 
 import pytest
 from boxes import Base, Job, Pool, why_not
-from processes import BIN, run, wait_until
+from processes import BIN, ROOT, run, wait_until
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+# As another user would reach for a job's coordinator.
+CONNECT = """
+import socket, sys
+try:
+    socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+    print("let in")
+except OSError as error:
+    print(type(error).__name__)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +93,9 @@ def test_a_lost_node_costs_a_step_back_and_not_the_job(pool, base):
 def test_a_node_is_evacuated_while_the_job_goes_on(pool, base):
     with job(pool, base, "-n", 3, "--nodes", 3, "--spares", 1, *ring("mpich", "200", "4")) as one:
         one.wait_for("round 20")
+        stranger = run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", CONNECT,
+                       f"/tmp/stdchk-{os.geteuid()}/runs/{one.name}/control")
+        assert stranger.stdout.strip() == "PermissionError"
         run(BIN / "stdchk", "evacuate", "--job", one.name, "node1", env=one.environment)
         placed = {node["host"]: node["boxes"] for node in one.status()["nodes"]}
         assert placed["node1"] == [] and placed["node2"] != []
@@ -94,6 +112,37 @@ def test_a_program_asks_for_a_checkpoint_and_learns_that_it_was_restarted(pool, 
         with job(pool, base, first.name, command="restart", name=first.name) as second:
             assert second.wait() == 0, second.err
     assert "ASKED restarted 1" in second.out
+
+
+def test_the_calls_of_c_and_python_ask_for_a_checkpoint_too(pool, base):
+    folder = base.root / "opt" / "stdchk-test"
+    shutil.copy(ROOT / "container" / "call" / "stdchk_job.h", folder)
+    shutil.copy(ROOT / "python" / "stdchk" / "job.py", folder)
+    (folder / "asks.c").write_text(
+        '#include <stdio.h>\n#include "stdchk_job.h"\nint main(void) { unsigned long long n; '
+        'int got = stdchk_job_checkpoint(&n); printf("C: %d %llu\\n", got, n); return got != STDCHK_JOB_GOES_ON; }\n')
+    run("chroot", base.root, "gcc", "-Wall", "-Wextra", "-Werror", "-o", "/opt/stdchk-test/asks", "/opt/stdchk-test/asks.c")
+    words = "cd /opt/stdchk-test && ./asks && python3 -c 'import job; print(job.checkpoint())'"
+    with job(pool, base, "-n", 1, "--", "sh", "-c", words) as one:
+        assert one.wait() == 0, one.err
+    assert one.lines["out"] == ["C: 1 1", "Outcome.GOES_ON"]
+    outside = subprocess.run([sys.executable, "-c", "import job; job.checkpoint('/absent')"], cwd=folder, capture_output=True,
+                             text=True, check=False)
+    assert "FileNotFoundError" in outside.stderr
+
+
+def test_an_oci_bundle_is_a_base_file_system(pool, base, tmp_path):
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "rootfs").symlink_to(base.root)
+    (bundle / "config.json").write_text(json.dumps({
+        "ociVersion": "1.2.0", "root": {"path": "rootfs"}, "process": {"env": ["OF_THE_BUNDLE=seen"]}}))
+    with job(pool, base, "-n", 1, "--root", bundle, "--", "sh", "-c", "echo $OF_THE_BUNDLE; cat /etc/debian_version") as one:
+        assert one.wait() == 0, one.err
+    assert one.lines["out"][0] == "seen" and one.lines["out"][1].startswith(("13", "trixie"))
+    (bundle / "config.json").write_text('{"ociVersion": "1.2.0"}')
+    with job(pool, base, "-n", 1, "--root", bundle, "--", "true") as one:
+        assert one.wait() == 2 and "config.json" in one.err
 
 
 def test_after_a_restart_a_program_s_next_request_is_a_new_checkpoint(pool, base):
@@ -116,6 +165,7 @@ def test_sets_come_at_intervals_and_the_pool_keeps_the_newest_two(pool, base):
     assert len(newest) == 1 and newest[0]["complete"] and newest[0]["timestep"] >= 4
 
 
+@pytest.mark.skipif(not os.environ.get("STDCHK_TEST_CONTAINER"), reason="a part of scripts/check container: it waits a minute")
 def test_advise_saves_after_a_minute_and_then_as_the_cost_model_says(pool, base):
     words = ("sh", "-c", "sleep 75; echo RESULT")
     with job(pool, base, "-n", 1, "--advise", "--mtbf", "3600", "--", *words) as one:

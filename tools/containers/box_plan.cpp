@@ -50,7 +50,8 @@ constexpr std::array kOwn{
     "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=tcp,self", "OMPI_MCA_btl_tcp_if_include=eth0",
     "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
 
-/// This process's variables, over them the bundle's, over them the containers' own.
+/// The environment of containers: this process's variables, the bundle's, the MPI settings. The
+/// last value of a name counts.
 std::vector<std::string> environment(const BaseSystem& base) {
   std::vector<std::string> out;
   for (char** variable = environ; *variable != nullptr; ++variable) {

@@ -10,7 +10,7 @@
 namespace stdchk::tools {
 namespace {
 
-/// Until the first set of a job, whose cost nobody knows yet.
+/// The cost of a set is known after the first set.
 constexpr auto kFirst = std::chrono::seconds(60);
 constexpr const char* kNever = "never";
 

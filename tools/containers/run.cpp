@@ -43,7 +43,7 @@ std::int64_t in_ms(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
-/// A set to begin with, and the newest one of that job.
+/// A FoundSet is the set to restart from, and the number of the job's newest set.
 struct FoundSet {
   container::SetDescription set;
   std::uint64_t last = 0;
