@@ -13,8 +13,8 @@ struct BaseSystem {
   std::vector<std::string> environment;  ///< "NAME=VALUE" of an OCI bundle
 };
 
-/// `path` is a folder with a file system, as `apptainer build --sandbox` makes it, or an OCI bundle.
-/// A bundle is a folder with config.json, as umoci(1) unpacks images. Source: root.path and
+/// `path` is a folder with a file system, as `apptainer build --sandbox` makes it, or an OCI
+/// bundle. A bundle is a folder with config.json, as umoci(1) unpacks images. Source: root.path and
 /// process.env in config.md of https://github.com/opencontainers/runtime-spec.
 Outcome<BaseSystem> read_base_system(const std::string& path);
 
