@@ -456,6 +456,8 @@ void describe(Options& options, RunOptions& run) {
       .text("--hosts", run.hosts, "FILE",
             "run on these hosts: a line NAME [address=ADDRESS] for each")
       .command_line_only();
+  options.flag("--job", run.in_job, "run on the nodes of this Slurm or PBS job")
+      .command_line_only();
   options.text("--rsh", run.remote_shell, "COMMAND", "how to reach them: COMMAND HOST TEXT");
   options.count("--spares", run.spares, 0, 4096,
                 "of the nodes, how many wait until another one is lost");

@@ -16,7 +16,7 @@ from processes import run
 REASON = why_not() or (None if os.environ.get("STDCHK_TEST_CONTAINER") else "a part of scripts/check container")
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 RANKS = 3
-SECONDS = 400  # a program alone takes about half a minute
+SECONDS = 600  # a program alone takes about a quarter of a minute on an idle machine
 
 FILES = {
     "melt.in": """
@@ -39,7 +39,7 @@ run ${steps}
 """,
     "water.mdp": """
 integrator = md
-nsteps = 6000
+nsteps = 2500
 dt = 0.001
 cutoff-scheme = Verlet
 coulombtype = PME
@@ -180,12 +180,12 @@ def of_result(text):
 
 
 PROGRAMS = {
-    "lammps": (mpi("lmp", "-in", "/opt/stdchk-test/melt.in", "-log", "none", "-var", "steps", "3000"), of_lammps),
+    "lammps": (mpi("lmp", "-in", "/opt/stdchk-test/melt.in", "-log", "none", "-var", "steps", "800"), of_lammps),
     "gromacs": (mpi("sh", "/opt/stdchk-test/gromacs.sh"), of_result),
     "hpl": (mpi("sh", "/opt/stdchk-test/hpl.sh"), of_result),
-    "mpi4py": (mpi("python3", "/opt/stdchk-test/sum.py", "1200"), of_result),
-    "redis": (alone("sh", "/opt/stdchk-test/redis.sh", "1500"), of_result),
-    "postgresql": (alone("sh", "/opt/stdchk-test/postgres.sh", "250"), of_result),
+    "mpi4py": (mpi("python3", "/opt/stdchk-test/sum.py", "500"), of_result),
+    "redis": (alone("sh", "/opt/stdchk-test/redis.sh", "500"), of_result),
+    "postgresql": (alone("sh", "/opt/stdchk-test/postgres.sh", "120"), of_result),
 }
 
 

@@ -1,6 +1,8 @@
 #include "tools/containers/box_plan.h"
 
+#include <arpa/inet.h>
 #include <fmt/core.h>
+#include <netdb.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -17,6 +20,7 @@
 #include "tools/base/hosts.h"
 #include "tools/base/process.h"
 #include "tools/containers/job_record.h"
+#include "tools/pool/job.h"
 
 extern char** environ;  // environ(7)
 
@@ -115,6 +119,84 @@ std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOption
   return boxes;
 }
 
+namespace {
+
+/// A Place is where a node's daemon runs.
+struct Place {
+  std::string name;
+  std::string address;             ///< between hosts; empty: all nodes are on this host
+  std::vector<std::string> shell;  ///< the command that takes one text for the place's shell
+};
+
+/// The IPv4 address of a host's name: VXLAN devices get it.
+Outcome<std::string> address_of_host(const std::string& name) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_INET;
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found); error != 0) {
+    return problem("{} has no IPv4 address: {}", name, ::gai_strerror(error));
+  }
+  char text[INET_ADDRSTRLEN] = "";
+  sockaddr_in address{};
+  std::memcpy(&address, found->ai_addr, sizeof address);
+  ::freeaddrinfo(found);
+  ::inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+  return std::string(text);
+}
+
+/// The nodes of the batch job. Slurm starts the daemons by srun, PBS by the remote shell: pbsdsh
+/// does not pass standard input and output on.
+Outcome<std::vector<Place>> places_of_job(const RunOptions& options) {
+  const auto job = current_job(split_words(options.remote_shell));
+  if (!job) return problem(job.error());
+  std::vector<Place> places;
+  for (const std::string& name : job->nodes) {
+    auto address = address_of_host(name);
+    if (!address) return problem(address.error());
+    std::vector<std::string> shell = split(options.remote_shell, ' ');
+    if (job->system == BatchJob::System::kSlurm) {
+      shell = {"srun",
+               "--overlap",
+               "--nodes=1",
+               "--ntasks=1",
+               "--mpi=none",
+               "--nodelist=" + name,
+               "--job-name=stdchk-run",
+               "sh",
+               "-c"};
+    } else {
+      shell.push_back(name);
+    }
+    places.push_back({name, std::move(*address), std::move(shell)});
+  }
+  return places;
+}
+
+Outcome<std::vector<Place>> places_of(const RunOptions& options) {
+  if (options.in_job && !options.hosts.empty()) {
+    return problem("--job and --hosts exclude each other");
+  }
+  if (options.in_job) return places_of_job(options);
+  std::vector<Place> places;
+  if (options.hosts.empty()) {
+    for (std::uint32_t i = 0; i < options.nodes; ++i) {
+      places.push_back({fmt::format("node{}", i), "", {"sh", "-c"}});
+    }
+    return places;
+  }
+  const auto hosts = read_hosts(options.hosts, 0, 0);
+  if (!hosts) return problem(hosts.error());
+  for (const Host& host : *hosts) {
+    Place place{host.name, split(host.address, ',').at(0), split(options.remote_shell, ' ')};
+    place.shell.push_back(host.name);
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+}  // namespace
+
 Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
                                                       const PoolRecord& /*pool*/,
                                                       const std::string& folder,
@@ -123,30 +205,23 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
   if (!daemon) return problem(daemon.error());
   auto init = find_program("stdchk-box-init", invoked_as);
   if (!init) return problem(init.error());
-  std::vector<Host> hosts;
-  if (!options.hosts.empty()) {
-    auto read = read_hosts(options.hosts, 0, 0);
-    if (!read) return problem(read.error());
-    hosts = std::move(*read);
-  } else {
-    for (std::uint32_t i = 0; i < options.nodes; ++i)
-      hosts.push_back({fmt::format("node{}", i), ""});
-  }
+  auto places = places_of(options);
+  if (!places) return problem(places.error());
   const std::string state = job_folder(options.name);
   std::vector<container::NodeStart> nodes;
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    const bool here = options.hosts.empty();
+  for (std::size_t i = 0; i < places->size(); ++i) {
+    const Place& place = places->at(i);
     container::NodeStart node;
-    node.host = hosts[i].name;
+    node.host = place.name;
     node.folder = folder;
     node.log = fmt::format("{}/node-{}.log", state, i);
-    if (!here) node.underlay = split(hosts[i].address, ',').at(0);
+    node.underlay = place.address;
     const std::string work = fmt::format("{}/work-{}", state, i);
     const std::vector<std::string> words{*daemon,
                                          "--secret-file",
                                          "/dev/stdin",
                                          "--listen",
-                                         here ? "127.0.0.1" : node.underlay,
+                                         place.address.empty() ? "127.0.0.1" : place.address,
                                          "--work",
                                          work,
                                          "--init",
@@ -156,12 +231,8 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
                                          "--criu",
                                          options.criu};
     const std::string text = "mkdir -p " + shell_word(work) + " && exec " + shell_text(words);
-    if (here) {
-      node.command = {"sh", "-c", text};
-    } else {
-      node.command = split(options.remote_shell, ' ');
-      node.command.insert(node.command.end(), {hosts[i].name, text});
-    }
+    node.command = place.shell;
+    node.command.push_back(text);
     nodes.push_back(std::move(node));
   }
   return nodes;

@@ -15,6 +15,7 @@ struct RunOptions {
   std::uint32_t nodes = 1;  ///< daemons on this host
   std::string hosts;        ///< file with the job's hosts; empty: only this host
   std::string remote_shell = "ssh";
+  bool in_job = false;  ///< on the nodes of the Slurm or PBS job that this process is in
   std::uint32_t spares = 0;
   std::uint32_t retries = 3;
   std::string every;       ///< time between checkpoints, or "never"; empty: as --advise

@@ -41,13 +41,12 @@ std::vector<std::string> known_jobs() {
 Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
   auto own = OwnFolder::make(job_folder(options.name), kStateRules);
   if (!own) return problem("{}", own.error());
-  const Json record{{"pool", options.pool},        {"ranks", options.ranks},
-                    {"nodes", options.nodes},      {"hosts", options.hosts},
-                    {"rsh", options.remote_shell}, {"spares", options.spares},
-                    {"retries", options.retries},  {"every", options.every},
-                    {"mtbf", options.mtbf},        {"root", options.root},
-                    {"criu", options.criu},        {"lease_s", options.lease_s},
-                    {"program", options.program},  {"folder", folder}};
+  const Json record{
+      {"pool", options.pool},       {"ranks", options.ranks},      {"nodes", options.nodes},
+      {"hosts", options.hosts},     {"rsh", options.remote_shell}, {"in_job", options.in_job},
+      {"spares", options.spares},   {"retries", options.retries},  {"every", options.every},
+      {"mtbf", options.mtbf},       {"root", options.root},        {"criu", options.criu},
+      {"lease_s", options.lease_s}, {"program", options.program},  {"folder", folder}};
   if (const Status done = own->write_at_once(kRecord, record.dump(1) + "\n"); !done) {
     return failed("the record of the job in " + own->path(), done.error());
   }
@@ -72,6 +71,7 @@ Outcome<RunOptions> load_job(const std::string& job) {
     record.at("retries").get_to(options.retries);
     record.at("every").get_to(options.every);
     options.mtbf = record.value("mtbf", "");
+    options.in_job = record.value("in_job", false);
     record.at("root").get_to(options.root);
     record.at("criu").get_to(options.criu);
     record.at("lease_s").get_to(options.lease_s);
