@@ -8,7 +8,6 @@ processors that all programs used; and the least time of unicast to each host. F
 """
 
 import argparse
-import json
 import os
 import pathlib
 import resource
@@ -18,61 +17,30 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+
+from networks import Switch  # noqa: E402  (the path comes first)
+
 BIN = pathlib.Path(os.environ.get("STDCHK_BIN", ROOT / "build" / "bin"))
 
 
-class Host:
-    """A network namespace."""
-
-    def __init__(self):
-        own = os.readlink("/proc/self/ns/net")
-        self.holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
-        while os.readlink(self.path) == own:
-            time.sleep(0.01)
-        self.run("ip", "link", "set", "lo", "up")
-
-    @property
-    def path(self):
-        return f"/proc/{self.holder.pid}/ns/net"
-
-    def command(self, *words):
-        return ["nsenter", f"--net={self.path}", *map(str, words)]
-
-    def run(self, *words):
-        return subprocess.run(self.command(*words), check=True, capture_output=True, text=True).stdout
-
-    def end(self):
-        self.holder.kill()
-        self.holder.wait()
-
-
-class Network:
+class Network(Switch):
     """A switch and hosts on it. The first host's link has the rate."""
 
     def __init__(self, hosts, rate):
-        self.switch, self.hosts = Host(), []
-        self.switch.run("ip", "link", "add", "switch", "mtu", "9000", "type", "bridge", "mcast_snooping", "0")
-        self.switch.run("ip", "link", "set", "switch", "up")
-        for number in range(hosts):
-            host = Host()
-            self.hosts.append(host)
-            self.switch.run("ip", "link", "add", f"port{number}", "mtu", "9000", "type", "veth", "peer", "name", "eth0",
-                            "mtu", "9000", "netns", host.holder.pid)
-            self.switch.run("ip", "link", "set", f"port{number}", "master", "switch", "up")
-            host.run("ip", "address", "add", f"10.9.{number // 250}.{number % 250 + 1}/16", "dev", "eth0")
-            host.run("ip", "link", "set", "eth0", "up")
+        super().__init__(hosts)
         self.hosts[0].run("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "256kb", "latency", "60ms")
-
-    def sent_bytes(self):
-        (link,) = json.loads(self.switch.run("ip", "-json", "-statistics", "link", "show", "port0"))
-        return link["stats64"]["rx"]["bytes"]
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        for each in (*self.hosts, self.switch):
-            each.end()
+        self.end()
+
+
+def start_on(host, *words):
+    """Starts stdchk-cast on a host."""
+    return subprocess.Popen([*host.prefix, BIN / "stdchk-cast", *map(str, words)], stdout=subprocess.PIPE, text=True)
 
 
 def measure(receivers, rate_mbit, size_mib, lose):
@@ -83,26 +51,22 @@ def measure(receivers, rate_mbit, size_mib, lose):
         key = folder / "secret"
         key.touch(0o600)
         key.write_text(os.urandom(16).hex() + "\n")
-        sender = subprocess.Popen(
-            network.hosts[0].command(BIN / "stdchk-cast", "send", "--secret-file", key, "--own", "10.9.0.1", "--rate",
-                                     f"{max(1, rate_mbit // 16)}M", "--expect", receivers, "--ready-file", folder / "ready",
-                                     folder / "image"),
-            stdout=subprocess.PIPE, text=True)
+        sender = start_on(network.hosts[0], "send", "--secret-file", key, "--own", network.address(0), "--rate",
+                          f"{max(1, rate_mbit // 16)}M", "--expect", receivers, "--ready-file", folder / "ready",
+                          folder / "image")
         while not (folder / "ready").exists():
             time.sleep(0.01)
         address, root = (folder / "ready").read_text().split()
-        before, used, start = network.sent_bytes(), resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        running = [subprocess.Popen(
-            network.hosts[number].command(BIN / "stdchk-cast", "receive", "--secret-file", key, "--own",
-                                          f"10.9.{number // 250}.{number % 250 + 1}", "--sender", address, "--root", root,
-                                          "--lose", lose, folder / f"copy{number}"), stdout=subprocess.PIPE, text=True)
-            for number in range(1, receivers + 1)]
+        before, used, start = network.sent_bytes(0), resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        running = [start_on(network.hosts[number], "receive", "--secret-file", key, "--own", network.address(number),
+                            "--sender", address, "--root", root, "--lose", lose, folder / f"copy{number}")
+                   for number in range(1, receivers + 1)]
         for each in running:
             each.communicate()
         if any(each.returncode != 0 for each in running):
             sys.exit("a receiver failed")
         passed = time.monotonic() - start
-        images = (network.sent_bytes() - before) / (size_mib << 20)
+        images = (network.sent_bytes(0) - before) / (size_mib << 20)
         # The sender's time from its first datagram to the last receiver's report of completion.
         seconds = float(sender.communicate()[0].split()[3])
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -26,8 +26,8 @@ class MetadataLog {
   /// All of it is taken at once.
   explicit MetadataLog(std::uint64_t bytes) : MetadataLog(LogRoom{bytes, bytes, {}}) {}
 
-  /// kFenced: a manager with a higher epoch writes here, or will. kStale: the log does not end at
-  /// `offset`. kNoSpace: the log does not fit, or memory is short.
+  /// `kFenced`: a manager with a higher epoch writes here, or will. `kStale`: the log does not end
+  /// at `offset`. `kNoSpace`: the log does not fit, or the host is short of memory.
   Status keep(const msg::KeepLog& request);
   /// Refuses all lower epochs from now on, as after a write of a manager with this epoch.
   void promise(Epoch epoch) { floor_ = std::max(floor_, epoch); }

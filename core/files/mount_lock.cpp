@@ -44,7 +44,7 @@ Lock MountLock::take(const std::string& mount, Duration patience) {
   if (!lock(folder->fd(), patience)) {
     return refuse(fmt::format("another process of stdchk has the mount point {}", mount), true);
   }
-  // A process may have mounted after the first check, before the lock.
+  // Another process may have mounted a file system between the first check and the lock.
   if (mount_id(folder->fd()) != mount_id(mount)) {
     return refuse(fmt::format("{} was mounted on by another process just now", mount), true);
   }

@@ -8,8 +8,9 @@ namespace stdchk::fork {
 /// memory of that copy is empty (MADV_WIPEONFORK), so that the dump is small. The copy tells the
 /// daemon which ranges are empty, closes all files, and stops.
 ///
-/// On another host the copy goes on here: it registers these ranges with a userfaultfd, which it
-/// hands to the daemon of that host, and then makes clones there as the frozen copy does here.
+/// On another host the copy continues in this function. It registers these ranges with a
+/// userfaultfd, and passes the userfaultfd to the daemon of that host. Then it makes clones there
+/// as the frozen copy does here.
 void make_host_copy(FrozenCopy* frozen, int daemon);
 
 }  // namespace stdchk::fork

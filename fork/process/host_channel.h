@@ -11,8 +11,8 @@
 
 namespace stdchk::fork {
 
-/// What the daemons of two hosts say to each other, over the standard input and output of a remote
-/// shell.
+/// A HostWord is the kind of a record between the daemons of two hosts. Records go over the
+/// standard input and output of a remote shell.
 enum class HostWord : std::uint32_t {
   kPrepare = 1,   ///< parent's host: HostTicket; make the namespaces
   kPrepared = 2,  ///< text: empty, or why not

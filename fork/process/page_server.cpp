@@ -150,7 +150,7 @@ void PageServer::on_block(std::uint64_t address, std::string_view bytes) {
     const auto memory = memories_.find(one.faults);
     if (memory == memories_.end()) continue;
     fill(memory->second, address, block);
-    wake(one.faults, one.address);  // a page that could not be filled now is asked for again
+    wake(one.faults, one.address);  // the process faults again on a page that is still empty
   }
 }
 

@@ -17,9 +17,9 @@ namespace stdchk::fork {
 /// parent's host. It keeps each block that has come, so that a block is fetched once for all clones
 /// of the host.
 ///
-/// It follows the clones' memory by the events of userfaultfd(2): a fork's child is served, too;
-/// moved memory keeps its source; memory that was given up (MADV_DONTNEED, munmap) is zero
-/// afterwards.
+/// It follows the clones' memory by the events of userfaultfd(2). A fork's child is served, too.
+/// Moved memory keeps its source. Memory that a clone has released (MADV_DONTNEED, munmap) reads as
+/// zeros afterwards.
 ///
 /// Owns: the userfaultfds. Threads: the reactor's.
 class PageServer {
@@ -41,7 +41,7 @@ class PageServer {
   /// Serves the process that has registered the segments with this userfaultfd.
   void serve(Descriptor faults);
   void on_block(std::uint64_t address, std::string_view bytes);
-  /// Asks again for all blocks that have not come.
+  /// Requests all missing blocks again.
   void fetch_again();
   std::uint64_t fetched_bytes() const { return fetched_bytes_; }
 

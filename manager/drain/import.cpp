@@ -116,7 +116,7 @@ class Import {
   std::uint64_t unread_manifests() const { return manifests_.unread(); }
 
  private:
-  /// One folder is open at a time, however deep they lie.
+  /// Holds only one folder open, however deep the tree is.
   Status show_entries(const std::string& path, FileId directory,
                       std::vector<std::pair<std::string, FileId>>& folders) {
     const auto folder = root_.folder(path);
@@ -135,10 +135,10 @@ class Import {
     return {};
   }
 
-  /// What this pool is written completes no set of which a part was drained by an earlier one. The
-  /// set that the earlier pool's link names is whole as it is there, whatever this pool's policy
-  /// says. Of all others no image of before counts: nothing there says how many they were to have,
-  /// and they may be of two generations.
+  /// Returns the generations that begin with this pool: images written to this pool complete no set
+  /// that an earlier pool has drained in part. The set that the earlier pool's link names counts as
+  /// whole, whatever this pool's policy says. Earlier images of all other sets do not count: their
+  /// wanted number is unknown, and they may be from two generations.
   std::vector<BeginGeneration> generations_after(std::uint64_t sequence) const {
     using Application = std::pair<FileId, std::string>;
     // Number of images of each timestep.

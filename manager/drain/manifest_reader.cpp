@@ -146,10 +146,10 @@ class ManifestParser final : public nlohmann::json_sax<Json> {
   std::optional<std::uint64_t> crc_;
 };
 
-/// A ManifestBytes gives the bytes of a manifest to the parser, as far as there is time. Whoever
-/// writes a manifest may make it as long as he likes, and a name in it, which would be in memory.
+/// A ManifestBytes gives the bytes of a manifest to the parser, as far as there is time. It limits
+/// the time and the length of a name, because a hostile user may write an endless manifest or name.
 ///
-/// Not: an iterator that can be compared with another one than the end.
+/// Not: a general iterator. Only comparisons with the end are allowed.
 class ManifestBytes {
  public:
   using iterator_category = std::input_iterator_tag;

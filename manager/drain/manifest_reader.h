@@ -30,9 +30,9 @@ class ManifestReader {
  public:
   using Clock = std::chrono::steady_clock;
   explicit ManifestReader(Clock::time_point until) : until_(until) {}
-  /// What the manifest of a folder says; nothing when there is none, or one that is damaged, is no
-  /// plain file, or belongs to another user than the folder, than root and than this process. It
-  /// says nothing of files whose entry has no time. `path` is the folder's, for messages.
+  /// Returns the entries of a folder's manifest that have a time. Returns no entry when the
+  /// manifest is absent, damaged, or no plain file. The same holds when its owner is not the
+  /// folder's owner, root, or the user of this process. `path` is the folder's, for messages.
   ManifestEntries read(const DrainFolder& folder, const std::string& path);
   /// Manifests that were not read to their end.
   std::uint64_t unread() const { return unread_; }

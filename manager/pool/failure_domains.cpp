@@ -26,8 +26,9 @@ void FailureDomains::update(const std::map<BenefactorId, BenefactorStatus>& bene
     const Topology::Place place = listed == nullptr ? Topology::Place{} : *listed;
     domains[kSwitch] = domain_of("switch " + place.switch_name);
     domains[kRack] = domain_of("rack " + place.rack);
-    // After a restart it is not known which host a benefactor is on that has not come back. Until
-    // then it counts as on one of its own: otherwise all of them would seem to be on the same.
+    // After a restart the host of a benefactor is unknown until the benefactor registers again.
+    // Until then a benefactor counts as alone on its host; otherwise all would seem to share a
+    // host.
     const std::string host = status.info.addresses.empty() ? "host of " + std::to_string(id.value)
                                                            : "host " + status.info.host_token;
     domains[kHost] = domain_of(place.node.empty() ? host : "node " + place.node);

@@ -46,7 +46,7 @@ int use_session(SSL* ssl, const EVP_MD*, const unsigned char** identity, std::si
   return 1;
 }
 
-/// Takes whoever comes by the key that it has.
+/// Accepts any client, with the key of the offer.
 int find_session(SSL* ssl, const unsigned char*, std::size_t, SSL_SESSION** session) {
   *session = offer_of(ssl).identity.empty() ? nullptr : psk_of(ssl);
   return 1;

@@ -12,17 +12,17 @@
 #include "core/values/types.h"
 #include "transport/secure/keyring.h"
 
-/// What somebody without our code does to a port.
+/// Tools of a stranger, who attacks a port without the project's code.
 namespace stdchk::attack {
 
 /// Connects to "tcp:127.0.0.1:PORT". Ends the test when it cannot.
 int connect_to(const std::string& address);
 /// Sends all of it; stops without a word when the other end has closed.
 void say(int socket, ByteSpan bytes);
-/// True: the other end closes within `seconds`. What it says before is read and counted.
+/// Returns true when the other end closes within `seconds`. Counts the bytes that it sends before.
 bool is_closed_within(int socket, double seconds, std::size_t* said = nullptr);
 
-/// What a stranger offers or accepts in TLS.
+/// A TlsOffer is the stranger's part of a TLS handshake.
 struct TlsOffer {
   std::vector<std::byte> identity;  ///< of the pre-shared key; empty: none is offered
   Secret psk{};
@@ -39,8 +39,8 @@ struct TlsEnd {
   std::string error;
 };
 
-/// Runs a handshake as a client (or as a server) on the socket, waiting at most 5 s. `after` is
-/// called when it is done, with a session that can read and write.
+/// Runs a handshake as a client (or as a server) on the socket, waiting at most 5 s. Calls
+/// `after` after a successful handshake, with a session that can read and write.
 TlsEnd handshake(int socket, bool as_client, const TlsOffer& offer,
                  const std::function<void(SSL*)>& after = {});
 

@@ -1,4 +1,4 @@
-// What strangers try on the port of transport/tcp, and what members try who are not honest.
+// Attacks of strangers and of malicious members on the port of transport/tcp.
 #include "transport/tcp/tcp.h"
 
 #include <arpa/inet.h>
@@ -100,7 +100,7 @@ bool lets_in(Member& member, const TlsOffer& offer) {
   return let_in;
 }
 
-/// What a member's own program has sent to connect, for who records it.
+/// Records the bytes that an honest member sends to connect.
 std::vector<std::byte> recorded_greeting(Member& member) {
   std::vector<std::byte> bytes(1024);
   const Listener recorder([&](int socket) {
@@ -296,7 +296,7 @@ TEST_CASE("a connection that has proven nothing holds at most 64 KiB") {
   const std::int64_t before = openssl_bytes;
   std::vector<int> held;
   constexpr std::size_t kHeld = 50;
-  // One half has been answered, and the other half is in the middle of a record.
+  // Half of the connections wait after an answer, the other half inside a record.
   for (std::size_t i = 0; i < kHeld; ++i) {
     held.push_back(connect_to(member.endpoint->address()));
     say(held.back(), i % 2 == 0 ? ByteSpan(greeting) : ByteSpan(greeting).first(200));
@@ -332,14 +332,14 @@ TEST_CASE("a process without descriptors does not spin, and takes connections ag
 
 // ---- a member that is not honest ----------------------------------------------------------------
 
-/// A frame, and what must come of it.
+/// A frame of a malicious member, and the number of its content bytes.
 struct Frame {
   FrameHeader header;
   std::size_t content = 0;
 };
 
-/// Logs in with the pool's key, says hello, gets a key of 64 KiB of memory, and sends the frames
-/// that `make` makes of that key. True: the member has closed the link.
+/// Logs in with the pool's key, and gets a key of 64 KiB of memory. Then sends the frames that
+/// `make` makes of that key. Returns true when the member has closed the link.
 bool ends_link(Member& member, const std::function<std::vector<Frame>(const RemoteKey&)>& make) {
   bool closed = false;
   const std::size_t before = member.sides.size();
@@ -504,7 +504,7 @@ using transport::tcp::ContentChannel;
 using transport::tcp::ContentTag;
 using transport::tcp::Pieces;
 
-/// Two ends of a connection, and a hand between them.
+/// A connection of two sockets, with a test in the middle that passes bytes on.
 struct Channels {
   Channels() {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, from.data()) == 0);

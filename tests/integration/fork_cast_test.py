@@ -1,48 +1,21 @@
 """Tests stdchk-cast between hosts that are network namespaces on one switch."""
 
-import json
 import os
 import re
 import subprocess
 
 import pytest
-from networks import Namespace
+from networks import Switch
 from processes import BIN, CALL_SECONDS, run, wait_until
 
 MIB = 1 << 20
-
-
-class Network:
-    """A switch (a namespace with a bridge), and hosts on it with the addresses 10.9.0.1, 10.9.0.2 ..."""
-
-    def __init__(self, hosts):
-        self.switch = Namespace()
-        self.hosts = []
-        self.switch.run("ip", "link", "add", "switch", "mtu", "9000", "type", "bridge", "mcast_snooping", "0")
-        self.switch.run("ip", "link", "set", "switch", "up")
-        for number in range(hosts):
-            host = Namespace()
-            self.hosts.append(host)
-            self.switch.run("ip", "link", "add", f"port{number}", "mtu", "9000", "type", "veth", "peer", "name", "eth0",
-                            "mtu", "9000", "netns", host.holder.pid)
-            self.switch.run("ip", "link", "set", f"port{number}", "master", "switch", "up")
-            host.run("ip", "address", "add", f"10.9.0.{number + 1}/24", "dev", "eth0")
-            host.run("ip", "link", "set", "eth0", "up")
-
-    def bytes_of_sender(self):
-        (link,) = json.loads(self.switch.run("ip", "-json", "-statistics", "link", "show", "port0").stdout)
-        return link["stats64"]["rx"]["bytes"]
-
-    def end(self):
-        for each in (*self.hosts, self.switch):
-            each.end()
 
 
 @pytest.fixture
 def network():
     if os.geteuid() != 0:
         pytest.skip("only root may make networks")
-    made = Network(4)
+    made = Switch(4)
     yield made
     made.end()
 
@@ -91,12 +64,12 @@ def cast_to_three(network, folder, size):
     """Casts a new image to three hosts, one of which loses 30 of 1000 datagrams. Returns the bytes on the sender's link."""
     folder.mkdir()
     cast = Cast(network, folder, size)
-    before = network.bytes_of_sender()
+    before = network.sent_bytes(0)
     receivers = [cast.receive(1), cast.receive(2), cast.receive(3, "--lose", 30)]
     for number, receiver in enumerate(receivers, 1):
         status, said = ended(receiver)
         assert status == 0 and " multicast " in said and cast.is_equal(number), said
-    sent = network.bytes_of_sender() - before
+    sent = network.sent_bytes(0) - before
     counts = cast.end()
     assert cast.sender.returncode == 0
     assert counts["lockstep"] > 0.4 * counts["asked"]
@@ -113,7 +86,7 @@ def test_each_byte_leaves_the_sender_once_for_all_hosts_although_one_of_them_los
 
 
 def test_a_host_that_multicast_does_not_reach_gets_the_image_by_unicast(network, tmp_path):
-    network.switch.run("ip", "link", "set", "port2", "type", "bridge_slave", "mcast_flood", "off")
+    network.bridge.run("ip", "link", "set", "port2", "type", "bridge_slave", "mcast_flood", "off")
     cast = Cast(network, tmp_path, 2 * MIB)
     receivers = [cast.receive(1), cast.receive(2)]
     said = [ended(receiver)[1] for receiver in receivers]

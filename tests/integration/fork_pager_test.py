@@ -10,7 +10,18 @@ import subprocess
 import urllib.request
 
 import pytest
-from processes import BIN, CALL_SECONDS, PATIENCE, ROOT, children_of, is_running, programs_for_all, run, wait_until
+from processes import (
+    BIN,
+    CALL_SECONDS,
+    PATIENCE,
+    ROOT,
+    change_memory,
+    children_of,
+    is_running,
+    programs_for_all,
+    run,
+    wait_until,
+)
 
 MIB = 1 << 20
 BUILD = (BIN / "stdchk").resolve().parents[1]
@@ -233,22 +244,6 @@ def test_a_lost_benefactor_leads_to_another_copy_and_a_lost_pool_to_sigbus_of_it
     assert clone.answer() == "SIGBUS"
     assert clone.ask("read", 0) == str(data[0])
     assert re.search(rf"Image app.N0.T1, page at {7 * MIB}: .* Process {clone.process.pid} gets SIGBUS", pager.log.read_text())
-
-
-def change_memory(pid, name, content):
-    """Overwrites the first bytes of `content` in the mapped file `name` of a benefactor."""
-    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
-        if name not in line:
-            continue
-        first, last = (int(part, 16) for part in line.split()[0].split("-"))
-        with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
-            memory.seek(first)
-            at = memory.read(last - first).find(content)
-            if at >= 0:
-                memory.seek(first + at)
-                memory.write(b"wrong")
-                return
-    raise AssertionError("the content is not there")
 
 
 def test_a_page_that_has_become_wrong_is_not_given_to_a_clone(pool, pager, tmp_path):

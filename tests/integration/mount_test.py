@@ -831,7 +831,7 @@ def test_a_write_by_another_user_takes_the_set_id_bits_away(here, flags):
     assert wait_for(lambda: stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o777)
 
 
-# What a user of another number and group does with a file that he may write to. `fd` was opened before the bits
+# A user of another number and group works with a file that everybody may write. `fd` was opened before the bits
 # were set; sys.argv[1] is the file.
 BY_ANOTHER = {
     "write": "os.write(fd, b'x')",

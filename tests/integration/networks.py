@@ -1,5 +1,6 @@
 """Network namespaces that stand for hosts. Only root may make them."""
 
+import json
 import os
 import subprocess
 
@@ -29,6 +30,37 @@ class Namespace:
     def end(self):
         self.holder.kill()
         self.holder.wait(10)
+
+
+class Switch:
+    """A namespace with a bridge, and `count` hosts on it. Packets may have 9000 bytes."""
+
+    def __init__(self, count):
+        self.bridge, self.hosts = Namespace(), []
+        self.bridge.run("ip", "link", "add", "switch", "mtu", "9000", "type", "bridge", "mcast_snooping", "0")
+        self.bridge.run("ip", "link", "set", "switch", "up")
+        for number in range(count):
+            host = Namespace()
+            self.hosts.append(host)
+            self.bridge.run("ip", "link", "add", f"port{number}", "mtu", "9000", "type", "veth", "peer", "name", "eth0",
+                            "mtu", "9000", "netns", host.holder.pid)
+            self.bridge.run("ip", "link", "set", f"port{number}", "master", "switch", "up")
+            host.run("ip", "address", "add", f"{self.address(number)}/16", "dev", "eth0")
+            host.run("ip", "link", "set", "eth0", "up")
+
+    @staticmethod
+    def address(number):
+        """Returns the address of a host: 10.9.0.1, 10.9.0.2 ..."""
+        return f"10.9.{number // 250}.{number % 250 + 1}"
+
+    def sent_bytes(self, number):
+        """Returns the number of bytes that the host has sent."""
+        (link,) = json.loads(self.bridge.run("ip", "-json", "-statistics", "link", "show", f"port{number}").stdout)
+        return link["stats64"]["rx"]["bytes"]
+
+    def end(self):
+        for each in (*self.hosts, self.bridge):
+            each.end()
 
 
 class Neighbour(Namespace):

@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-import pathlib
 import signal
 import subprocess
 import time
 
 import pytest
 from conftest import drop_caches
-from processes import is_running, wait_until
+from processes import change_memory, is_running, wait_until
 
 MIB = 1024 * 1024
 
@@ -37,22 +36,6 @@ def figures(pool):
 def check_metadata(pool):
     done = pool.stdchk("check", "--json", pool.mount, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def change_memory(pid, name, content):
-    """Overwrites the first bytes of `content` in the mapped file `name` of a benefactor."""
-    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
-        if name not in line:
-            continue
-        first, last = (int(part, 16) for part in line.split()[0].split("-"))
-        with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
-            memory.seek(first)
-            at = memory.read(last - first).find(content)
-            if at >= 0:
-                memory.seek(first + at)
-                memory.write(b"wrong")
-                return
-    raise AssertionError("the content is not there")
 
 
 def read_back(pool, images, seconds=30):

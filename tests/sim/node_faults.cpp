@@ -211,7 +211,7 @@ bool NodeFaults::settle_managers() {
   };
   const bool ended = cluster_.run_until(alone, kTakeOverMax);
   // A manager restarted after its own take-over does not announce itself.
-  const bool tells = cluster_.manager_tells();
+  const bool tells = cluster_.manager_announces();
   if (!ended) cluster_.kill_second_manager();
   if (cluster_.standby() == nullptr) cluster_.start_standby(kSilence);
   return ended || !tells;

@@ -28,7 +28,7 @@ namespace stdchk::sim {
 
 /// A Node is one process of the simulated pool: clocks, a reactor and an endpoint with faults.
 ///
-/// Its destruction is the process's death. Objects that live on it must be destroyed before.
+/// Its destruction is the process's death. Destroy all objects that use the node before the node.
 struct Node {
   /// At its end the node adds its injected faults to `ended`.
   Node(std::string node_name, transport::mem::Fabric& fabric, const NodeClock& own_clock,
@@ -84,14 +84,14 @@ class ManagerNode final : private transport::AcceptHandler {
   Node& node() { return *node_; }
   /// Null: it does not serve yet.
   manager::Service* service() { return service_.get(); }
-  /// Whether it is a standby that hears the manager.
+  /// Returns true for a standby that hears the manager.
   bool follows() const;
   bool took_over() const { return standby_ != nullptr && service_ != nullptr; }
   /// Whether the rebuilding failed because no benefactor had a log.
   bool failed() const { return failed_; }
-  /// The epoch of its successor, if it has learned of one; it then runs nothing any more.
+  /// Returns the epoch of a known successor. A manager with a successor executes nothing.
   Epoch superseded() const { return superseded_; }
-  /// Whether its journal has lost its end; it then runs nothing any more.
+  /// Returns true when the journal has lost its end. The manager then executes nothing.
   bool damaged() const { return damaged_; }
 
  private:
@@ -114,8 +114,8 @@ class ManagerNode final : private transport::AcceptHandler {
 /// A Cluster is a manager, benefactors and the nodes of clients in one thread. Each node has its
 /// own reactor and its own view of one manual clock; all share one network in memory.
 ///
-/// There are two places for managers: a standby is in the place without the manager. A manager that
-/// learns of its successor ends.
+/// A cluster has two places for managers. A standby runs in the place without the manager. A
+/// manager that learns of its successor ends.
 ///
 /// Owns: all nodes. Deterministic: nodes run in the order of their creation.
 class Cluster {
@@ -180,12 +180,12 @@ class Cluster {
   /// Starts a standby in the other place, with an empty disk.
   void start_standby(Duration silence);
   ManagerNode* standby();
-  /// Whether the other place has a process: a standby, or a manager that does not know its
-  /// successor yet.
+  /// Returns true when the other place has a process: a standby, or a manager that does not know
+  /// its successor.
   bool has_second_manager() { return other_place().process != nullptr; }
   void kill_second_manager() { end_process(other_place()); }
-  /// Whether the manager has taken over, and so announces itself to its predecessor.
-  bool manager_tells() { return manager_place()->process->took_over(); }
+  /// Returns true for a manager that has taken over: it announces itself to its predecessor.
+  bool manager_announces() { return manager_place()->process->took_over(); }
   /// Starts a killed or superseded manager on its own disk.
   bool can_start_old_manager();
   void start_old_manager();

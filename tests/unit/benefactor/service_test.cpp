@@ -245,7 +245,7 @@ TEST_CASE("a benefactor goes back to a manager that it has lost, and then to the
     pool.turn_until([&] { return pool.manager->registrations.size() == 2; });
     pool.turn_until([&] { return pool.service->registered(); });
     CHECK(next.registrations.empty());
-    // It is of no use any more.
+    // The first manager is useless from now on.
     pool.manager->reply.epoch = {};
     pool.manager->peer.reset();
     pool.turn_until([&] { return pool.service->epoch() == Epoch{256}; });
@@ -760,7 +760,7 @@ TEST_CASE("what a manager whose link is lost has asked for is not forgotten late
   pool.manager->peer->call(msg::ForgetExtents{reported}, seconds(30), [](const rpc::Answer&) {});
   pool.turn_until([&] { return !later.waiting.empty(); });
   pool.manager->peer.reset();
-  // Tries both: at once, and after a registration, when another manager may have granted the space.
+  // Answers before or after a second registration, which another manager may have taken.
   const bool registered = GENERATE(false, true);
   pool.turn_until([&] {
     return registered ? pool.manager->registrations.size() == 2 : !pool.service->registered();

@@ -104,7 +104,7 @@ TEST_CASE("the image that one is compared with makes room for it when the pool i
   const auto before = random_bytes(24 * kChunk, 1);
   write(*one, "app.N0.T1", before);
   wait_drained(*one, "app.N0.T1");
-  // The next image repeats the first and last chunks of the image before.
+  // The next image repeats chunks at its beginning and at its end.
   auto next = random_bytes(24 * kChunk, 2);
   std::copy_n(before.begin(), 4 * kChunk, next.begin());
   std::copy_n(before.end() - 2 * kChunk, 2 * kChunk, next.end() - 2 * kChunk);

@@ -172,7 +172,7 @@ class Pool {
       done.set_value();
     });
     if (posted.has_value()) done.get_future().wait();
-    REQUIRE(posted.has_value());  // not while the call may check something, too
+    REQUIRE(posted.has_value());  // Catch is not thread-safe: the call has ended here
   }
 
   SystemClock clock;

@@ -208,7 +208,7 @@ struct OutOfOrder {
 
 /// A session that writes each chunk to two places.
 struct TwoPlaces {
-  /// Makes `domains` domains with one benefactor each. Two copies of a chunk may be in any two
+  /// Makes `domains` domains with one benefactor each. The copies of a chunk may lie in any pair of
   /// domains.
   explicit TwoPlaces(std::uint64_t domains = 3) {
     NewFile file;

@@ -81,7 +81,7 @@ void change(const std::string& directory, const std::string& sql) {
   sqlite3_close(database);
 }
 
-/// A bit of the file, in the place that has these characters.
+/// Flips a bit of the journal file at the characters `place`.
 void flip_bit(const std::string& directory, const std::string& place) {
   const std::string path = directory + "/journal.db";
   std::ifstream from(path, std::ios::binary);
@@ -386,7 +386,7 @@ TEST_CASE("links and FIFOs in a drain directory lead a new pool nowhere and do n
   for (const char* folder : {"a", "b", "c"}) std::ofstream(root + "/" + folder + "/file") << "text";
   REQUIRE(::mkfifo((root + "/.stdchk-manifest").c_str(), 0600) == 0);
   std::filesystem::create_symlink("/dev/zero", root + "/a/.stdchk-manifest");
-  // A name without an end would be in memory.
+  // The parser would keep an endless name in memory.
   std::ofstream(root + "/c/.stdchk-manifest") << R"({"files":{")" << std::string(1 << 20, 'x');
   REQUIRE(::mkfifo((root + "/c/fifo").c_str(), 0600) == 0);
   State state;
@@ -469,7 +469,7 @@ TEST_CASE("what a manifest says of the drained file beside it is known of its ch
   const auto unread = late.lookup(kRootFile, "a", {});
   REQUIRE(unread);
   CHECK(late.map_page((*unread)->newest, 0, 9).chunks.size() == 1);
-  // The storage may keep no more than seconds of a time; but it is never a later one.
+  // Storage may round a time down to seconds. It never makes a time later.
   CHECK(import_with(entry("1235000000000", "1504", pieces)) == known);
   CHECK(import_with(entry("1234000000499", "1504", pieces)) == unknown);
   CHECK(import_with(entry("1236000000500", "1504", pieces)) == unknown);

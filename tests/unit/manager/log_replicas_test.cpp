@@ -56,7 +56,7 @@ TEST_CASE("a log of small files is begun anew as long as a snapshot fits, and wa
   CHECK(full.log_bytes_needed > full.log_bytes_max);
   CHECK(full.log_bytes_max == kRoom);
   CHECK(any_says(full.log_advice, "--log-memory"));
-  // One that may keep more is asked at once.
+  // A benefactor whose limit was raised gets a log at once.
   for (const auto& each : pool.benefactors) {
     each->disconnect();
     each->connect();

@@ -1,5 +1,5 @@
-// Tests malicious members after the handshake. Each has its own key, and tries to do more than its
-// role allows. The manager and the benefactor are real services.
+// Tests malicious members after the handshake. Each uses its own key for actions beyond its
+// role. The manager and the benefactor are real services.
 
 #include "tests/support/members.h"
 
@@ -590,7 +590,7 @@ TEST_CASE("one benefactor that comes twice, or as another one, makes no majority
     requests.push_back(request);
   }
   const Epoch epoch = pool.service->state().epoch();
-  // A standby of the same pool, to which the thief sends everything that it can.
+  // The thief sends every possible message to a standby of the same pool.
   MemoryJournal journal;
   bool done = false;
   Rebuilder rebuilder(pool.reactor, journal, Membership(pool.root),

@@ -183,7 +183,7 @@ TEST_CASE("parity is made where there is room for all of its blocks") {
   const FileId file = pool.write("a", 1, 7);
   const auto& chunks = pool.service->state().chunks();
   const BenefactorId data = chunks.get(pool.chunk_of(file)).copies.front().benefactor;
-  std::size_t ranges = 0;  // one at the first, two at the second
+  std::size_t ranges = 0;  // 1 on the first benefactor, 2 on the second
   for (const auto& each : pool.benefactors) {
     if (each->id != data) pool.leave_free(each->id, ++ranges);
   }

@@ -267,7 +267,7 @@ TEST_CASE("M8: a log with a wrong bit is passed over, wherever it is, and anothe
   world.turn();
   before = content(world);
   lose_manager_and_disk(world);
-  // Each of the logs may be read first.
+  // Any of the three logs may come first.
   const int good = GENERATE(0, 1, 2);
   for (int i = 0; i < 3; ++i) {
     if (i != good) flip_bit(*all[static_cast<std::size_t>(i)], "the name");

@@ -1391,7 +1391,7 @@ TEST_CASE("what an earlier pool has of later timesteps keeps no set from being w
   before.put(1, 2, 100s);
   if (GENERATE(false, true)) before.put_link("a.*.T1");
   Runs runs("images=3", before.root);
-  // The first rank has no image of the second timestep; the next rank has one.
+  // Rank 0 has no image of the second timestep; rank 1 has an image.
   runs.write_all(1);
   CHECK(runs.complete(1));
   CHECK(runs.link() == "a.*.T1");
