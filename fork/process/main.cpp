@@ -14,10 +14,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -30,7 +29,8 @@
 #include "fork/process/sandbox_protocol.h"
 #include "fork/process/server.h"
 #include "fork/process/ticket_host.h"
-#include "fork/ticket/host_table.h"
+#include "fork/ticket/cluster.h"
+#include "fork/ticket/program.h"
 
 namespace stdchk::fork {
 namespace {
@@ -44,7 +44,8 @@ struct Flags {
   std::uint64_t clone_memory = std::uint64_t{256} << 20;
   std::uint64_t changes = 0;
   std::string hosts;
-  std::string remote_shell = "ssh";
+  std::string allocator;
+  std::string remote_shell;
   std::string remote_program = "stdchk-forkd";
   std::string criu = "criu";
   ImageParts image;
@@ -68,8 +69,12 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.size("--changes", flags.changes, 0, std::uint64_t{1} << 60,
                "memory for files that clones change; 0: a quarter of the memory");
   options.text("--hosts", flags.hosts, "FILE",
-               "other hosts that clones may go to; a line is NAME [slots=N] [memory=SIZE]");
-  options.text("--rsh", flags.remote_shell, "COMMAND", "how to reach them: COMMAND HOST PROGRAM");
+               "other hosts that clones may go to; a line is NAME [slots=N] [memory=SIZE]. slurm, "
+               "pbs: the hosts of the job that this daemon runs in");
+  options.text("--rsh", flags.remote_shell, "COMMAND",
+               "how to reach them: COMMAND HOST PROGRAM; by default ssh, srun or pbs_tmrsh");
+  options.text("--allocator", flags.allocator, "PROGRAM",
+               "a site's program that decides where clones go; docs/guide/fork.md has its calls");
   options.text("--remote-program", flags.remote_program, "PROGRAM",
                "this daemon's program on the other hosts");
   options.text("--criu", flags.criu, "PROGRAM",
@@ -147,19 +152,10 @@ void reap(Reactor& reactor) {
   reactor.schedule_after(std::chrono::milliseconds(500), [&reactor] { reap(reactor); });
 }
 
-tl::expected<std::vector<Host>, std::string> all_hosts(const Flags& flags,
-                                                       std::uint64_t available) {
-  std::vector<Host> hosts{{"", flags.slots != 0 ? flags.slots : std::thread::hardware_concurrency(),
-                           flags.memory != 0 ? flags.memory : available}};
-  if (flags.hosts.empty()) return hosts;
-  std::ifstream in(flags.hosts);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return tl::unexpected(fmt::format("{} cannot be read.", flags.hosts));
-  auto others = parse_hosts(text.str(), {"", 1, flags.clone_memory});
-  if (!others) return tl::unexpected(flags.hosts + ": " + others.error());
-  hosts.insert(hosts.end(), others->begin(), others->end());
-  return hosts;
+/// Decides where clones go: the site's program, or the internal table of `hosts`.
+std::unique_ptr<Allocator> allocator_of(const Flags& flags, std::vector<Host> hosts) {
+  if (!flags.allocator.empty()) return std::make_unique<ProgramAllocator>(flags.allocator);
+  return std::make_unique<HostTable>(std::move(hosts));
 }
 
 int run(Flags flags) {
@@ -174,7 +170,7 @@ int run(Flags flags) {
   parts.socket = flags.socket;
   parts.init_program = beside("stdchk-fork-init");
   parts.clone_bytes = flags.clone_memory;
-  parts.remote = {flags.remote_shell, flags.remote_program, flags.criu, flags.image};
+  parts.remote = {"", flags.remote_program, flags.criu, flags.image};
   if (flags.serve_ticket) parts.first_ticket = std::uint64_t{1} << 32;
   char name[65] = {};
   ::gethostname(name, sizeof(name) - 1);
@@ -189,17 +185,20 @@ int run(Flags flags) {
   }
   if (const auto wrong = check_image(flags.image)) return fail_with(*wrong);
   const std::uint64_t available = available_bytes();
-  auto hosts = all_hosts(flags, available);
-  if (!hosts) return fail_with(hosts.error());
+  auto cluster =
+      cluster_of(flags.hosts, {"", flags.slots, flags.memory != 0 ? flags.memory : available},
+                 flags.clone_memory, flags.remote_shell);
+  if (!cluster) return fail_with(cluster.error());
+  parts.remote.remote_shell = cluster->shell;
   if (const auto problem = mount_state(flags.changes != 0 ? flags.changes : available / 4)) {
     return fail_with(*problem);
   }
   const std::string folder = flags.socket.substr(0, flags.socket.rfind('/'));
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  HostTable table(std::move(*hosts));
+  const auto allocator = allocator_of(flags, std::move(cluster->hosts));
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  Server server(reactor, table, parts);
+  Server server(reactor, *allocator, parts);
   if (const auto listens = server.listen(); !listens) return fail_with(listens.error());
   reap(reactor);
   log::info("serves at {}", flags.socket);

@@ -83,7 +83,9 @@ tl::expected<void, std::string> RemoteClones::start(Host& host) {
   const Descriptor their_out(out[1]);
   std::vector<std::string> words = split(parts_.remote_shell, ' ');
   words.push_back(host.name);
-  words.push_back(parts_.program + " --serve-ticket");
+  // Word by word: a remote shell joins them, a batch system's command does not split them.
+  for (std::string& word : split(parts_.program, ' ')) words.push_back(std::move(word));
+  words.emplace_back("--serve-ticket");
   host.shell = spawn(std::move(words), their_in.get(), their_out.get());
   if (host.shell < 0)
     return tl::unexpected(fmt::format("{}: {}", parts_.remote_shell, std::strerror(errno)));

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "fork/ticket/allocator.h"
+
+namespace stdchk::fork {
+
+/// Runs a program and returns its standard output. It has 10 s, and is ended then. Errors: a
+/// sentence with what it said.
+tl::expected<std::string, std::string> output_of(std::vector<std::string> words);
+
+/// A ProgramAllocator asks a site's own program, which is run for each of three calls:
+///
+///     PROGRAM request TICKET COUNT BYTES PLACE   prints a line "HOST COUNT" for each host; HOST is
+///                                                "." for this one; PLACE is "anywhere" or "here"
+///     PROGRAM release TICKET
+///     PROGRAM describe                           prints a text for people
+///
+/// Threads: one; calls wait for the program, at most 10 s. Errors: a sentence.
+class ProgramAllocator final : public Allocator {
+ public:
+  explicit ProgramAllocator(std::string program) : program_(std::move(program)) {}
+  tl::expected<std::vector<Placement>, std::string> request(std::uint64_t ticket,
+                                                            const Demand& demand) override;
+  void release(std::uint64_t ticket) override;
+  std::string describe() const override;
+
+ private:
+  const std::string program_;
+  std::set<std::uint64_t> held_;
+};
+
+/// Reads what the program prints for a request: at most `most` clones in all.
+tl::expected<std::vector<Placement>, std::string> parse_placements(std::string_view text,
+                                                                   std::uint32_t most);
+
+}  // namespace stdchk::fork
