@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -20,6 +19,7 @@
 
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "fork/ticket/program.h"
 
 namespace stdchk::fork {
 namespace {
@@ -34,22 +34,6 @@ std::string last_lines(const std::string& path) {
   text << in.rdbuf();
   const std::string all = text.str();
   return all.size() > 400 ? all.substr(all.size() - 400) : all;
-}
-
-pid_t spawn(std::vector<std::string> words, int in, int out) {
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  if (in >= 0) posix_spawn_file_actions_adddup2(&actions, in, 0);
-  if (out >= 0) posix_spawn_file_actions_adddup2(&actions, out, 1);
-  pid_t pid = -1;
-  const int error = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  errno = error;
-  return error == 0 ? pid : -1;
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ tl::expected<Cluster, std::string> cluster_of(const std::string& source, Host ow
     const auto text = text_of(source);
     if (!text) return tl::unexpected(text.error());
     hosts = parse_hosts(*text, like);
-    // A list names other hosts: it may name this one, too, for clones in a daemon of their own.
+    // Every host of a list is another host. A list may name this one: its clones get a daemon then.
     name.clear();
   }
   if (!hosts) return tl::unexpected(source + ": " + hosts.error());

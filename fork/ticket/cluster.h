@@ -10,15 +10,16 @@ namespace stdchk::fork {
 
 /// A Cluster is the hosts that clones may go to, and how programs are started there.
 struct Cluster {
-  std::vector<Host> hosts;  ///< the first is this host, with the name ""
+  std::vector<Host> hosts;  ///< this host comes first, its name is ""
   std::string shell;        ///< words; a host and a program follow them
 };
 
-/// Finds the hosts that `source` names: "slurm" or "pbs" are the hosts of the job that this process
-/// belongs to; "" is this host alone; otherwise it is the path of a host list. A batch system's
-/// number of processors for this host replaces `own.slots` when that is 0. A host whose memory is
-/// not given has `clone_bytes` for each slot. `shell` replaces the batch system's way to start a
-/// program; empty: it does not. Errors: a sentence.
+/// Finds the hosts that `source` names. "slurm" and "pbs" name the hosts of this process's job, ""
+/// names this host alone. Every other text is the path of a host list.
+///
+/// A batch system's number of processors for this host replaces `own.slots` when that is 0. A host
+/// whose memory is not given has `clone_bytes` for each slot. `shell` replaces the batch system's
+/// way to start a program, if it is not empty. Errors: a sentence.
 tl::expected<Cluster, std::string> cluster_of(const std::string& source, Host own,
                                               std::uint64_t clone_bytes, const std::string& shell);
 

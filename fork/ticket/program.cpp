@@ -43,25 +43,32 @@ bool read_all(int fd, std::string& out) {
 
 }  // namespace
 
-tl::expected<std::string, std::string> output_of(std::vector<std::string> words) {
+pid_t spawn(std::vector<std::string> words, int in, int out) {
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) return tl::unexpected(words[0] + ": no pipe");
-  const Descriptor reading(pipe[0]);
-  Descriptor writing(pipe[1]);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, pipe[1], 1);
+  if (in >= 0) posix_spawn_file_actions_adddup2(&actions, in, 0);
+  if (out >= 0) posix_spawn_file_actions_adddup2(&actions, out, 1);
   pid_t pid = -1;
   const int error = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) {
-    return tl::unexpected(fmt::format("{} cannot be started: {}.", words[0], std::strerror(error)));
-  }
+  errno = error;
+  return error == 0 ? pid : -1;
+}
+
+tl::expected<std::string, std::string> output_of(std::vector<std::string> words) {
+  const std::string name = words[0];
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return tl::unexpected(name + ": no pipe");
+  const Descriptor reading(pipe[0]);
+  Descriptor writing(pipe[1]);
+  const Descriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const pid_t pid = spawn(std::move(words), nothing.get(), pipe[1]);
+  if (pid < 0)
+    return tl::unexpected(fmt::format("{} cannot be started: {}.", name, std::strerror(errno)));
   writing = Descriptor();
   std::string said;
   const bool in_time = read_all(reading.get(), said);
@@ -69,8 +76,8 @@ tl::expected<std::string, std::string> output_of(std::vector<std::string> words)
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!in_time) return tl::unexpected(fmt::format("{} did not answer within 10 s.", words[0]));
-  if (status != 0) return tl::unexpected(fmt::format("{} failed: {}", words[0], said));
+  if (!in_time) return tl::unexpected(fmt::format("{} did not answer within 10 s.", name));
+  if (status != 0) return tl::unexpected(fmt::format("{} failed: {}", name, said));
   return said;
 }
 

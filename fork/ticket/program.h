@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <set>
 #include <string>
 #include <tl/expected.hpp>
@@ -8,6 +10,10 @@
 #include "fork/ticket/allocator.h"
 
 namespace stdchk::fork {
+
+/// Starts a program with `in` and `out` as its standard input and output; -1: those of this
+/// process. Returns its process, or -1 with errno.
+pid_t spawn(std::vector<std::string> words, int in, int out);
 
 /// Runs a program and returns its standard output. It has 10 s, and is ended then. Errors: a
 /// sentence with what it said.

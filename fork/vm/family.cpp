@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -41,7 +42,11 @@ Family::Family(Reactor& reactor, Watches& watches, QemuCommand command, Parts pa
     : reactor_(reactor),
       watches_(watches),
       command_(std::move(command)),
-      parts_(std::move(parts)) {}
+      parts_(std::move(parts)),
+      others_(std::make_unique<RemoteMachines>(
+          watches, parts_.remote,
+          [this](std::uint64_t ticket, std::uint32_t id, End end, int status,
+                 const std::string& value) { clone_ended(ticket, id, end, status, value); })) {}
 
 Family::~Family() {
   for (auto& [name, vm] : vms_) {
@@ -182,28 +187,18 @@ tl::expected<void, std::string> Family::transfer(Vm& vm, std::unique_ptr<Machine
   return {};
 }
 
-tl::expected<std::vector<std::string>, std::string> Family::clone(Vm& vm, std::uint64_t number,
-                                                                  ForkFigures& figures) {
-  Ticket& ticket = tickets_.at(number);
-  if (!ticket.table.freeze() || !ticket.table.source_came()) {
-    return tl::unexpected(std::string("The ticket was used for a clone already"));
-  }
-  const auto fail = [&](const std::string& why) {
-    ticket.table.source_lost(why);
-    return tl::unexpected(why);
-  };
-  if (auto shared = make_shared(vm); !shared) return fail(shared.error());
-  const Time began = std::chrono::steady_clock::now();
+/// Starts QEMU for each clone of this host, and for the parent's successor.
+tl::expected<std::vector<Family::Vm>, std::string> Family::clones_of(
+    const Vm& vm, std::uint64_t number, std::unique_ptr<Machine>& parent) {
   const std::string memory = vm.machine->place().memory_file;
   std::vector<Vm> clones;
-  std::unique_ptr<Machine> parent;
-  for (std::uint32_t id = 0; id <= ticket.table.clones().size(); id++) {
+  for (std::uint32_t id = 0; id <= tickets_.at(number).local; id++) {
     auto drives = overlays_of(vm.drives);
-    if (!drives) return fail(drives.error());
+    if (!drives) return tl::unexpected(drives.error());
     Place place = place_for(id == 0 ? vm.id : id, memory, Memory::kPrivate, *drives);
     place.waits_for_state = true;
     auto machine = new_machine(place);
-    if (!machine) return fail(machine.error());
+    if (!machine) return tl::unexpected(machine.error());
     if (id == 0) {
       parent = std::move(*machine);
       continue;
@@ -216,23 +211,72 @@ tl::expected<std::vector<std::string>, std::string> Family::clone(Vm& vm, std::u
                       {},
                       ""});
   }
-  if (auto answers = parent->connect(); !answers) return fail(answers.error());
+  if (auto answers = parent->connect(); !answers) return tl::unexpected(answers.error());
   for (Vm& clone : clones) {
-    if (auto answers = clone.machine->connect(); !answers) return fail(answers.error());
+    if (auto answers = clone.machine->connect(); !answers) return tl::unexpected(answers.error());
   }
+  return clones;
+}
+
+tl::expected<std::vector<std::string>, std::string> Family::clone(Vm& vm, std::uint64_t number,
+                                                                  ForkFigures& figures) {
+  Ticket& ticket = tickets_.at(number);
+  if (!ticket.table.freeze() || !ticket.table.source_came()) {
+    return tl::unexpected(std::string("The ticket was used for a clone already"));
+  }
+  const auto fail = [&](const std::string& why) {
+    ticket.table.source_lost(why);
+    return tl::unexpected(why);
+  };
+  if (auto shared = make_shared(vm); !shared) return fail(shared.error());
+  const Time began = std::chrono::steady_clock::now();
+  const std::vector<std::string> disks = vm.drives;
+  const Descriptor memory(
+      ::fcntl(memories_.at(vm.machine->place().memory_file).get(), F_DUPFD_CLOEXEC, 0));
+  std::unique_ptr<Machine> parent;
+  auto clones = clones_of(vm, number, parent);
+  if (!clones) return fail(clones.error());
   figures.start_s = seconds_since(began);
   const std::string descriptor = parent->place().folder + "/descriptor";
-  const auto done = transfer(vm, std::move(parent), clones, descriptor, figures);
+  auto done = transfer(vm, std::move(parent), *clones, descriptor, figures);
+  const std::string image = others_->image_folder(vm.name, number);
+  if (done && !ticket.others.empty()) done = write_image(memory.get(), disks, descriptor, image);
   ::unlink(descriptor.c_str());
   if (!done) return fail(done.error());
   std::vector<std::string> names;
-  for (Vm& clone : clones) {
+  for (Vm& clone : *clones) {
     (void)ticket.table.next_to_start();
     (void)ticket.table.running(clone.id);
     names.push_back(clone.name);
     adopt(std::move(clone));
-    say(vms_.at(names.back()), fmt::format("id {} {} {}", vms_.at(names.back()).id, names.size(),
-                                           hardware_address(number, vms_.at(names.back()).id)));
+    say(vms_.at(names.back()),
+        fmt::format("id {} {} {}", vms_.at(names.back()).id, ticket.table.clones().size(),
+                    hardware_address(number, vms_.at(names.back()).id)));
+  }
+  const auto others = start_others(vm.name, number, image);
+  names.insert(names.end(), others.begin(), others.end());
+  if (!others.empty()) figures.loaded_s = seconds_since(began) - figures.start_s;
+  return names;
+}
+
+/// Starts a ticket's clones on other hosts from an image. Returns the names of those that run.
+std::vector<std::string> Family::start_others(const std::string& name, std::uint64_t number,
+                                              const std::string& image) {
+  Ticket& ticket = tickets_.at(number);
+  const auto count = static_cast<std::uint32_t>(ticket.table.clones().size());
+  std::uint32_t id = ticket.local;
+  for (const Placement& placement : ticket.others) {
+    for (std::uint32_t i = 0; i < placement.count; i++) {
+      ++id;
+      (void)ticket.table.running(id);  // a problem ends it
+      others_->start({fmt::format("{}.{}.{}", name, number, id), placement.host, number, id, count},
+                     image);
+    }
+  }
+  if (!ticket.others.empty()) others_->wait_running(number);
+  std::vector<std::string> names;
+  for (const auto& each : others_->list()) {
+    if (each.ticket == number) names.push_back(each.name);
   }
   return names;
 }
@@ -262,7 +306,8 @@ tl::expected<void, std::string> Family::start_from(const SavedMachine& image, st
   vm.machine = std::move(*machine);
   vm.drives = *drives;
   adopt(std::move(vm));
-  say(vms_.at(parts_.name), fmt::format("id {} 1 {}", id, hardware_address(0, id)));
+  say(vms_.at(parts_.name), fmt::format("id {} {} {}", id, std::max(1U, parts_.count),
+                                        hardware_address(parts_.ticket, id)));
   return {};
 }
 
@@ -283,19 +328,29 @@ tl::expected<void, std::string> Family::save(const std::string& name, const std:
   if (!successor) return tl::unexpected(successor.error());
   if (auto answers = (*successor)->connect(); !answers) return answers;
   std::vector<Vm> none;
-  SavedMachine image{folder, command_.words(), {}, command_.memory_bytes()};
   const std::string descriptor = place.folder + "/descriptor";
   if (auto done = transfer(vm, std::move(*successor), none, descriptor, figures); !done)
     return done;
-  // The machine runs again. Nobody writes to its former memory and disks any more.
-  if (auto copied = copy_to(kept.get(), image.memory()); !copied) return copied;
-  for (std::size_t i = 0; i < bases.size(); i++) {
+  auto written = write_image(kept.get(), bases, descriptor, folder);
+  ::unlink(descriptor.c_str());
+  return written;
+}
+
+/// Writes an image. The machine runs again: nobody writes to its former memory and disks any more.
+tl::expected<void, std::string> Family::write_image(int memory,
+                                                    const std::vector<std::string>& disks,
+                                                    const std::string& descriptor,
+                                                    const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  SavedMachine image{folder, command_.words(), {}, command_.memory_bytes()};
+  if (auto copied = copy_to(memory, image.memory()); !copied) return copied;
+  for (std::size_t i = 0; i < disks.size(); i++) {
     image.drives.push_back(fmt::format("{}/disk-{}.qcow2", folder, i));
-    if (auto copied = copy_disk(bases[i], image.drives.back()); !copied) return copied;
+    if (auto copied = copy_disk(disks[i], image.drives.back()); !copied) return copied;
   }
   const Descriptor state(::open(descriptor.c_str(), O_RDONLY | O_CLOEXEC));
   if (auto copied = copy_to(state.get(), image.descriptor()); !copied) return copied;
-  ::unlink(descriptor.c_str());
   return finish(image);
 }
 
@@ -303,13 +358,20 @@ Family::Answer Family::new_ticket(Vm& vm, std::uint32_t count, std::uint64_t& nu
   if (count == 0 || count > kClonesMax)
     return {EINVAL, fmt::format("a ticket has 1 to {} clones", kClonesMax)};
   number = ++tickets_made_;
-  const auto placed = parts_.hosts->request(number, {count, parts_.clone_bytes});
-  std::uint32_t given = 0;
-  if (placed) {
-    for (const Placement& placement : *placed) given += placement.count;
+  const auto placed =
+      parts_.hosts->request(number, {count, parts_.clone_bytes, parts_.remote.images.empty()});
+  if (!placed) return {EIO, placed.error()};
+  std::uint32_t given = 0, local = 0;
+  std::vector<Placement> others;
+  for (const Placement& placement : *placed) {
+    given += placement.count;
+    if (placement.host.empty())
+      local += placement.count;
+    else
+      others.push_back(placement);
   }
   if (given == 0) return {EAGAIN, "no slot or no memory is free"};
-  tickets_.emplace(number, Ticket{vm.name, CloneTable(given)});
+  tickets_.emplace(number, Ticket{vm.name, CloneTable(given, local), std::move(others), local});
   return {};
 }
 
@@ -324,8 +386,7 @@ tl::expected<std::vector<std::string>, std::string> Family::fork(const std::stri
   }
   auto names = clone(found->second, number, figures);
   if (!names) {
-    tickets_.erase(number);
-    parts_.hosts->release(number);
+    drop_ticket(number);
     return names;
   }
   say(found->second, fmt::format("forked {}", names->size()));
@@ -333,6 +394,7 @@ tl::expected<std::vector<std::string>, std::string> Family::fork(const std::stri
 }
 
 tl::expected<void, std::string> Family::kill(const std::string& name) {
+  if (others_->kill(name)) return {};
   if (!vms_.contains(name)) return tl::unexpected(fmt::format("There is no machine {}", name));
   machine_ended(name, End::kKilled, 0, "");
   return {};
@@ -361,14 +423,24 @@ void Family::machine_ended(const std::string& name, End end, int status, const s
       if (clone.ticket == number) names.push_back(other);
     }
     for (const std::string& other : names) machine_ended(other, End::kKilled, 0, "");
-    tickets_.erase(number);
-    parts_.hosts->release(number);
+    drop_ticket(number);
   }
-  if (vm.ticket == 0) return parts_.on_end();
-  const auto ticket = tickets_.find(vm.ticket);
+  if (vm.ticket == 0) return parts_.on_end(end, status, value);
+  clone_ended(vm.ticket, vm.id, end, status, value);
+}
+
+void Family::clone_ended(std::uint64_t number, std::uint32_t id, End end, int status,
+                         const std::string& value) {
+  const auto ticket = tickets_.find(number);
   if (ticket == tickets_.end()) return;
-  ticket->second.table.ended(vm.id, end, status, value);
-  answer_join(vm.ticket);
+  ticket->second.table.ended(id, end, status, value);
+  answer_join(number);
+}
+
+void Family::drop_ticket(std::uint64_t number) {
+  tickets_.erase(number);
+  others_->drop(number);
+  parts_.hosts->release(number);
 }
 
 nlohmann::json Family::list() const {
@@ -378,6 +450,13 @@ nlohmann::json Family::list() const {
                    {"id", vm.id},
                    {"pid", vm.machine->pid()},
                    {"ticket", vm.ticket},
+                   {"memory_bytes", command_.memory_bytes()}});
+  }
+  for (const auto& each : others_->list()) {
+    all.push_back({{"name", each.name},
+                   {"id", each.id},
+                   {"host", each.host},
+                   {"ticket", each.ticket},
                    {"memory_bytes", command_.memory_bytes()}});
   }
   return all;

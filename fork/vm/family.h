@@ -13,8 +13,9 @@
 #include "core/runtime/reactor.h"
 #include "fork/process/clone_table.h"
 #include "fork/process/watches.h"
-#include "fork/ticket/host_table.h"
+#include "fork/ticket/allocator.h"
 #include "fork/vm/machine.h"
+#include "fork/vm/remote_machines.h"
 #include "fork/vm/saved_machine.h"
 
 namespace stdchk::fork::vm {
@@ -38,9 +39,14 @@ class Family {
   struct Parts {
     std::string name;
     std::string folder;  ///< an own one, for sockets, logs and overlays
-    HostTable* hosts = nullptr;
+    Allocator* hosts = nullptr;
     std::uint64_t clone_bytes = 0;
-    std::function<void()> on_end;  ///< the first machine has ended
+    RemoteParts remote;
+    /// The first machine has ended.
+    std::function<void(End, int status, const std::string& value)> on_end;
+    /// The first machine is the clone of another host's ticket, which has `count` clones.
+    std::uint64_t ticket = 0;
+    std::uint32_t count = 0;
   };
   Family(Reactor& reactor, Watches& watches, QemuCommand command, Parts parts);
   ~Family();
@@ -75,7 +81,9 @@ class Family {
   struct Ticket {
     std::string owner;
     CloneTable table;
-    bool is_joined = false;  ///< the owner's agent waits for the end of all clones
+    std::vector<Placement> others;  ///< the clones behind this host's, on other hosts
+    std::uint32_t local = 0;        ///< clones on this host
+    bool is_joined = false;         ///< the owner's agent waits for the end of all clones
   };
   struct Answer {
     int error = 0;
@@ -91,6 +99,16 @@ class Family {
   tl::expected<void, std::string> make_shared(Vm& vm);
   tl::expected<std::vector<std::string>, std::string> clone(Vm& vm, std::uint64_t ticket,
                                                             ForkFigures& figures);
+  tl::expected<std::vector<Vm>, std::string> clones_of(const Vm& vm, std::uint64_t ticket,
+                                                       std::unique_ptr<Machine>& parent);
+  tl::expected<void, std::string> write_image(int memory, const std::vector<std::string>& disks,
+                                              const std::string& descriptor,
+                                              const std::string& folder);
+  std::vector<std::string> start_others(const std::string& name, std::uint64_t ticket,
+                                        const std::string& image);
+  void drop_ticket(std::uint64_t ticket);
+  void clone_ended(std::uint64_t ticket, std::uint32_t id, End end, int status,
+                   const std::string& value);
   tl::expected<void, std::string> transfer(Vm& vm, std::unique_ptr<Machine> parent,
                                            std::vector<Vm>& clones, const std::string& descriptor,
                                            ForkFigures& figures);
@@ -110,6 +128,7 @@ class Family {
   std::map<std::string, Vm> vms_;
   std::map<std::uint64_t, Ticket> tickets_;
   std::map<std::string, Descriptor> memories_;  ///< memfds by the path that QEMU opens
+  std::unique_ptr<RemoteMachines> others_;
   std::uint64_t tickets_made_ = 0;
   std::uint64_t places_made_ = 0;
 };

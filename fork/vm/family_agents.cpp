@@ -76,7 +76,8 @@ void Family::on_line(Vm& vm, const std::string& line) {
     int status = 0;
     std::string value;
     in >> status >> value;
-    if (vm.ticket == 0) return say(vm, fmt::format("error {} this machine is no clone", ESRCH));
+    if (vm.ticket == 0 && parts_.count == 0)
+      return say(vm, fmt::format("error {} this machine is no clone", ESRCH));
     return machine_ended(vm.name, End::kExited, status, is_hex(value) ? value : "");
   }
   if (!(in >> number) || !own(number))
@@ -94,20 +95,23 @@ void Family::on_line(Vm& vm, const std::string& line) {
   }
   if (word == "join") {
     if (tickets_.at(number).table.state() == TicketState::kReserved) {
-      tickets_.erase(number);
-      parts_.hosts->release(number);
+      drop_ticket(number);
       return say(vm, "done");
     }
     tickets_.at(number).is_joined = true;
     return answer_join(number);
   }
   if (word == "kill") {
+    const std::string own_name = vm.name;
     std::vector<std::string> names;
     for (const auto& [name, other] : vms_) {
       if (other.ticket == number) names.push_back(name);
     }
     for (const std::string& name : names) machine_ended(name, End::kKilled, 0, "");
-    return say(vm, "done");
+    for (const auto& each : others_->list()) {
+      if (each.ticket == number) others_->kill(each.name);
+    }
+    return say(vms_.at(own_name), "done");
   }
   say(vm, fmt::format("error {} unknown request", EPROTO));
 }
@@ -125,8 +129,11 @@ void Family::answer_join(std::uint64_t number) {
     }
     say(owner->second, "done");
   }
+  // In the reactor's next turn: a remote clone whose end leads here is still in use.
   tickets_.erase(found);
   parts_.hosts->release(number);
+  const Status posted = reactor_.post([this, number] { others_->drop(number); });
+  if (!posted) log::error("ticket {} stays: {}", number, describe(posted.error()));
 }
 
 }  // namespace stdchk::fork::vm

@@ -17,8 +17,8 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -27,6 +27,7 @@
 #include "core/files/own_folder.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
+#include "fork/ticket/cluster.h"
 #include "fork/vm/control.h"
 #include "fork/vm/family.h"
 
@@ -44,6 +45,10 @@ struct RunOptions {
   std::uint64_t memory = 0;
   std::uint64_t clone_memory = std::uint64_t{64} << 20;
   bool foreground = false;
+  std::string hosts;
+  RemoteParts remote;
+  std::uint64_t ticket = 0;  ///< of another host, which this process's machine is a clone of
+  std::uint32_t count = 0;   ///< clones of that ticket; 0: the machine is no clone
 };
 struct StartOptions {
   RunOptions run;
@@ -51,6 +56,7 @@ struct StartOptions {
   std::uint32_t id = 1;
   std::string pager;
   std::string pool_path;
+  std::string bound;
 };
 struct NameOptions {
   std::string name;
@@ -88,6 +94,17 @@ std::uint64_t available_bytes() {
   return kib * 1024;
 }
 
+/// Says a line to the host whose clone this process runs.
+void say(const std::string& line) {
+  const std::string text = line + "\n";
+  (void)!::write(1, text.data(), text.size());
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
 /// Serves the family until its first machine ends. `begin` starts that machine. `tell`: where the
 /// outcome is written: a sentence, or nothing when the machine runs.
 using Begin = std::function<tl::expected<void, std::string>(Family&)>;
@@ -98,17 +115,37 @@ int serve(const RunOptions& run, const QemuCommand& command, const std::string& 
   end_on_signals(reactor);
   Watches watches;
   reactor.add(watches);
-  HostTable hosts({{"", run.slots != 0 ? run.slots : std::thread::hardware_concurrency(),
-                    run.memory != 0 ? run.memory : available_bytes()}});
   int status = EXIT_SUCCESS;
+  auto cluster =
+      cluster_of(run.hosts, {"", run.slots, run.memory != 0 ? run.memory : available_bytes()},
+                 run.clone_memory, run.remote.shell);
+  HostTable hosts(cluster ? cluster->hosts : std::vector<Host>());
+  RemoteParts remote = run.remote;
+  if (cluster) remote.shell = cluster->shell;
   {
-    Family family(reactor, watches, command,
-                  {run.name, folder, &hosts, run.clone_memory, [&reactor] { reactor.stop(); }});
+    const auto on_end = [&](End end, int code, const std::string& value) {
+      if (run.count != 0) {
+        say(fmt::format("ended {} {} {}", static_cast<std::uint32_t>(end), code,
+                        value.empty() ? "-" : value));
+      }
+      reactor.stop();
+    };
+    Family family(
+        reactor, watches, command,
+        {run.name, folder, &hosts, run.clone_memory, remote, on_end, run.ticket, run.count});
     Control control(watches, family);
-    auto started = begin(family);
+    auto started = cluster ? begin(family) : tl::unexpected(cluster.error());
     if (started) started = control.listen(folder + "/control");
     const std::string said = started ? "" : started.error();
     (void)!::write(tell, said.data(), said.size());
+    if (run.count != 0) {
+      say(started ? "running" : "failed " + one_line(said));
+      // The other host holds the pipe open as long as it wants the clone.
+      watches.add(0, [&reactor] {
+        char ignored[64];
+        if (::read(0, ignored, sizeof(ignored)) <= 0) reactor.stop();
+      });
+    }
     ::close(tell);
     if (started)
       reactor.run();
@@ -134,11 +171,22 @@ int serve(const RunOptions& run, const QemuCommand& command, const std::string& 
   ::_exit(serve(run, command, folder, begin, tell));
 }
 
+std::string check_remote(const RunOptions& run) {
+  const RemoteParts& remote = run.remote;
+  if (run.hosts.empty() != remote.images.empty())
+    return "--hosts needs --images, and --images needs --hosts.";
+  if (!remote.images.empty() && remote.images[0] != '/') return "--images needs an absolute path.";
+  if (remote.pager.empty() != remote.pool_path.empty())
+    return "--clone-pager and --images-pool-path go together.";
+  return {};
+}
+
 int run_machine(const RunOptions& run, const tl::expected<QemuCommand, std::string>& command,
                 const Begin& begin) {
   if (!is_name(run.name))
     return complain("A name has letters, digits, \"-\" and \"_\", at most 40.");
   if (!command) return complain(command.error());
+  if (const std::string wrong = check_remote(run); !wrong.empty()) return complain(wrong);
   const auto base = OwnFolder::make(base_folder(run.folder), {"the folder of the machines"});
   if (!base) return complain(base.error());
   const std::string folder = base->path() + "/" + run.name;
@@ -186,7 +234,18 @@ std::string preload_library() {
   return "libstdchk-vm-memory.so";
 }
 
-int run_start(const StartOptions& start) {
+/// Reads "TICKET:COUNT".
+bool parse_bound(const std::string& text, RunOptions& run) {
+  std::istringstream in(text);
+  char colon = 0;
+  run.foreground = true;
+  return (in >> run.ticket >> colon >> run.count) && colon == ':' && run.count > 0 &&
+         run.count <= 250;
+}
+
+int run_start(StartOptions start) {
+  if (!start.bound.empty() && !parse_bound(start.bound, start.run))
+    return complain("--bound needs TICKET:COUNT.");
   const auto image = SavedMachine::read(start.image);
   if (!image) return complain(image.error());
   std::vector<std::string> environment;
@@ -288,6 +347,21 @@ void describe_family(Options& options, RunOptions& run) {
   options.size("--clone-memory", run.clone_memory, 0, std::uint64_t{1} << 60,
                "memory that each clone is charged with: what it changes");
   options.flag("--foreground", run.foreground, "do not return before the machine ends");
+  options.text("--hosts", run.hosts, "FILE",
+               "other hosts that clones may go to, with --images; a line is NAME [slots=N] "
+               "[memory=SIZE]. slurm, pbs: the hosts of this job");
+  options.text("--rsh", run.remote.shell, "COMMAND",
+               "how to reach them: COMMAND HOST PROGRAM; by default ssh, srun or pbs_tmrsh");
+  options.text("--remote-program", run.remote.program, "PROGRAM",
+               "this program on the other hosts");
+  options.text(
+      "--images", run.remote.images, "FOLDER",
+      "folder of a pool that all hosts see under this name, for the images of machines with "
+      "clones on other hosts");
+  options.text("--clone-pager", run.remote.pager, "SOCKET",
+               "with --images: the socket of stdchk-pager on the other hosts, which fetches pages");
+  options.text("--images-pool-path", run.remote.pool_path, "PATH",
+               "with --clone-pager: path of FOLDER from the pool's root");
 }
 
 void describe(Options& options, StartOptions& start) {
@@ -300,6 +374,11 @@ void describe(Options& options, StartOptions& start) {
       "fetch the memory page by page from stdchk-pager; without it all memory is read first");
   options.text("--pool-path", start.pool_path, "PATH",
                "path of IMAGE from the pool's root, for --pager");
+  options
+      .text("--bound", start.bound, "TICKET:COUNT",
+            "the machine is a clone of another host's ticket and ends with standard input: that "
+            "host's stdchk-vm starts this one")
+      .command_line_only();
   describe_family(options, start.run);
 }
 

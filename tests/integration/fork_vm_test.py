@@ -158,6 +158,57 @@ def test_an_image_in_a_pool_is_started_again_page_by_page(pool, tmp_path, guest)
         pager.wait(20)
 
 
+@contextlib.contextmanager
+def pager_of(pool, folder):
+    ready = folder / "ready"
+    pager = subprocess.Popen([
+        BIN / "stdchk-pager", "--socket", folder / "pager", "--ready-file", ready, "--manager",
+        pool.record["manager_address"], "--secret-file", pool.record["secret_file"]])
+    try:
+        wait_until(ready.exists, "stdchk-pager")
+        yield folder / "pager"
+    finally:
+        pager.terminate()
+        pager.wait(20)
+
+
+def far_flags(pool, folder):
+    """One clone stays here, others go to a host that is a network namespace; its machines are in a folder of their own."""
+    scripts = {
+        "rsh": 'test "$1" = far && shift && exec unshare --net "$@"',
+        "vm": f'action=$1; shift; exec {BIN}/stdchk-vm "$action" --folder {folder}/far "$@" 2>>{folder}/far-log',
+    }
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    (folder / "hosts").write_text("far slots=2 memory=4G\n")
+    images = pool.mount / "machines"
+    images.mkdir()
+    return ["--slots", "1", "--hosts", folder / "hosts", "--images", images, "--rsh", folder / "rsh", "--remote-program",
+            folder / "vm"]
+
+
+def test_clones_of_a_machine_go_to_other_hosts(pool, tmp_path, guest):
+    pool.up(benefactors=2, drain=False)
+    flags = far_flags(pool, tmp_path)
+    with pager_of(pool, tmp_path) as pager:
+        flags += ["--clone-pager", pager, "--images-pool-path", "/machines"]
+        with machine(tmp_path, guest, *flags, disk=True, mib=32, clones=3, rounds=1) as parent:
+            console = parent.wait_for("finished", 90)
+            results = re.findall(r"result of 7: (\d) clone (\d) of 7 wrong (\d+) disk (\d+)", console)
+            assert results == [(str(i), str(i), "0", "7") for i in (1, 2, 3)], (tmp_path / "far-log").read_text()
+            assert "joined 3 of 7 bad 0 own 7 disk 7" in console
+            wait_until(lambda: not list((pool.mount / "machines").iterdir()), "the image goes with its ticket")
+            # The host asks for a fork, and ends a clone that runs elsewhere.
+            names = parent.ask("fork", "first", "-n", "3").stdout.split()
+            assert names == ["first.2.1", "first.2.2", "first.2.3"]
+            listed = parent.list()
+            assert [listed[name].get("host") for name in names] == [None, "far", "far"]
+            parent.ask("kill", "first.2.3")
+            assert set(parent.list()) == {"first", "first.2.1", "first.2.2"}
+        assert not list((pool.mount / "machines").iterdir())
+
+
 def test_a_folder_that_is_no_image_is_refused(tmp_path):
     refused = run(BIN / "stdchk", "vm", "start", "--folder", tmp_path, tmp_path, "x", check=False)
     assert refused.returncode == 2 and "no image of a machine" in refused.stderr
