@@ -21,15 +21,15 @@ namespace stdchk::fork::vm {
 struct RemoteParts {
   std::string shell;                  ///< words; a host and a program follow them
   std::string program = "stdchk-vm";  ///< on the other hosts
-  std::string images;  ///< a folder that all hosts see under this name, such as one of a pool
+  std::string images;  ///< a folder with this name on all hosts, for example in a pool
   std::string
       pager;  ///< the socket of stdchk-pager on the other hosts; empty: memory is read whole
   std::string pool_path;  ///< `images` from the pool's root, for the page server
 };
 
-/// A RemoteMachines is a family's clones on other hosts. Each is started from an image by a
-/// stdchk-vm there, whose standard input stays open as long as this object wants the clone:
-/// fork/vm/guest_protocol.md has the lines that it says.
+/// A RemoteMachines is a family's clones on other hosts. A stdchk-vm on the other host starts each
+/// clone from an image. Its standard input stays open as long as this object wants the clone.
+/// fork/vm/guest_protocol.md has the lines of its output.
 ///
 /// Owns: the remote shells, and the images. The destructor ends all.
 /// Threads: the reactor's. wait_running() waits for the other hosts.

@@ -22,7 +22,7 @@ def test_a_preempted_slurm_job_is_saved_and_the_next_one_goes_on():
     pool = f'eval "$(stdchk up --job --export --memory 256M --drain {cluster.pfs})" || exit 1'
     nodes = ("--nodes=2", "--ntasks-per-node=1")
     try:
-        # Two waits: the first one ends with the signal.
+        # The script waits twice, because the signal ends its first wait.
         first = cluster.submit(*nodes, script="\n".join(
             [pool, run_it % "-n 3" + " & run=$!", "trap 'kill -TERM $run' USR1", "wait $run", "wait $run", "echo status $?",
              "stdchk down --drain $STDCHK_MOUNT"]))
