@@ -155,8 +155,12 @@ ssize_t stdchk_readlink(stdchk_pool* pool, const char* path, char* target, size_
 int stdchk_chmod(stdchk_pool* pool, const char* path, mode_t mode);
 /* An id of -1 stays as it is. */
 int stdchk_chown(stdchk_pool* pool, const char* path, uid_t uid, gid_t gid);
+/* Does not follow `path` itself, if it is a symbolic link. */
+int stdchk_lchown(stdchk_pool* pool, const char* path, uid_t uid, gid_t gid);
 /* A time of INT64_MIN stays as it is. */
 int stdchk_utimens(stdchk_pool* pool, const char* path, int64_t atime_ns, int64_t mtime_ns);
+/* Does not follow `path` itself, if it is a symbolic link. */
+int stdchk_lutimens(stdchk_pool* pool, const char* path, int64_t atime_ns, int64_t mtime_ns);
 
 /* Extended attributes work as getxattr(2), setxattr(2), listxattr(2) and removexattr(2). `size` 0
  * asks for the size only. */

@@ -57,12 +57,33 @@ int stat_path(stdchk_pool* pool, const char* path, LastLink last, struct stdchk_
 }
 
 /// Sends a change of attributes; `change` needs no file yet.
-int change_attributes(stdchk_pool* pool, const char* path, stdchk::msg::SetAttributes change) {
-  const auto found = find(*pool->filesystem, path, LastLink::kFollow);
+int change_attributes(stdchk_pool* pool, const char* path, LastLink last,
+                      stdchk::msg::SetAttributes change) {
+  const auto found = find(*pool->filesystem, path, last);
   if (!found) return failed(found.error());
   change.file = found->id;
   const auto changed = pool->filesystem->set_attributes(change);
   return changed ? 0 : failed(changed.error());
+}
+
+int change_owner(stdchk_pool* pool, const char* path, LastLink last, uid_t uid, gid_t gid) {
+  stdchk::msg::SetAttributes change;
+  if (uid != static_cast<uid_t>(-1)) change.mask |= bit(SetMask::kUid);
+  if (gid != static_cast<gid_t>(-1)) change.mask |= bit(SetMask::kGid);
+  change.uid = uid;
+  change.gid = gid;
+  return change_attributes(pool, path, last, change);
+}
+
+int change_times(stdchk_pool* pool, const char* path, LastLink last, int64_t atime_ns,
+                 int64_t mtime_ns) {
+  constexpr auto kStays = std::numeric_limits<int64_t>::min();
+  stdchk::msg::SetAttributes change;
+  if (atime_ns != kStays) change.mask |= bit(SetMask::kAtime);
+  if (mtime_ns != kStays) change.mask |= bit(SetMask::kMtime);
+  change.atime_ns = atime_ns;
+  change.mtime_ns = mtime_ns;
+  return change_attributes(pool, path, last, change);
 }
 
 /// Copies an answer as getxattr(2) does. `size` 0 asks for the length only.
@@ -96,26 +117,23 @@ int stdchk_chmod(stdchk_pool* pool, const char* path, mode_t mode) {
   stdchk::msg::SetAttributes change;
   change.mask = bit(SetMask::kMode);
   change.mode = mode & 07777;
-  return change_attributes(pool, path, change);
+  return change_attributes(pool, path, LastLink::kFollow, change);
 }
 
 int stdchk_chown(stdchk_pool* pool, const char* path, uid_t uid, gid_t gid) {
-  stdchk::msg::SetAttributes change;
-  if (uid != static_cast<uid_t>(-1)) change.mask |= bit(SetMask::kUid);
-  if (gid != static_cast<gid_t>(-1)) change.mask |= bit(SetMask::kGid);
-  change.uid = uid;
-  change.gid = gid;
-  return change_attributes(pool, path, change);
+  return change_owner(pool, path, LastLink::kFollow, uid, gid);
+}
+
+int stdchk_lchown(stdchk_pool* pool, const char* path, uid_t uid, gid_t gid) {
+  return change_owner(pool, path, LastLink::kStay, uid, gid);
 }
 
 int stdchk_utimens(stdchk_pool* pool, const char* path, int64_t atime_ns, int64_t mtime_ns) {
-  constexpr auto kStays = std::numeric_limits<int64_t>::min();
-  stdchk::msg::SetAttributes change;
-  if (atime_ns != kStays) change.mask |= bit(SetMask::kAtime);
-  if (mtime_ns != kStays) change.mask |= bit(SetMask::kMtime);
-  change.atime_ns = atime_ns;
-  change.mtime_ns = mtime_ns;
-  return change_attributes(pool, path, change);
+  return change_times(pool, path, LastLink::kFollow, atime_ns, mtime_ns);
+}
+
+int stdchk_lutimens(stdchk_pool* pool, const char* path, int64_t atime_ns, int64_t mtime_ns) {
+  return change_times(pool, path, LastLink::kStay, atime_ns, mtime_ns);
 }
 
 ssize_t stdchk_getxattr(stdchk_pool* pool, const char* path, const char* name, void* value,

@@ -69,6 +69,10 @@ static void links_are_followed(stdchk_pool* pool) {
   MUST(stdchk_open(pool, "links/long", O_RDONLY | O_NOFOLLOW, 0) == NULL && errno == ELOOP);
   MUST(stdchk_open(pool, "links/real/none", O_RDONLY, 0) == NULL && errno == ENOENT);
   MUST(stdchk_open(pool, "links/real", O_RDONLY, 0) == NULL && errno == EISDIR);
+  MUST(stdchk_lchown(pool, "links/out", 77, 78) == 0); /* the link, although it leads nowhere */
+  MUST(stdchk_lutimens(pool, "links/out", 5, 6) == 0);
+  MUST(stdchk_lstat(pool, "links/out", &found) == 0);
+  MUST(found.uid == 77 && found.gid == 78 && found.mtime_ns == 6);
   MUST(stdchk_unlink(pool, "links/long") == 0); /* the link, not its target */
   check_file(pool, "links/real/file", (const unsigned char*)"abc", 3);
 }

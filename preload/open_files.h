@@ -1,0 +1,68 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "client/api/stdchk.h"
+
+namespace stdchk::preload {
+
+/// An OpenFile is a file or folder of the pool that one or more descriptors of this process mean.
+/// Descriptors made by dup(2) share it, with its position.
+///
+/// Owns: the stdchk_file, until end().
+/// Threads: any.
+struct OpenFile {
+  std::string path;             ///< below the root of the pool
+  int flags = 0;                ///< of open(2)
+  stdchk_file* file = nullptr;  ///< nullptr: a folder
+  pid_t process = 0;            ///< the process that opened it; only this one may use `file`
+  std::mutex mutex;             ///< guards the position
+  std::uint64_t position = 0;
+  /// futimens(3) came after the last write: end() sets the times again, because a commit changes
+  /// them.
+  std::atomic<bool> keeps_times{false};
+  std::int64_t atime_ns = 0;
+  std::int64_t mtime_ns = 0;
+
+  bool is_folder() const { return file == nullptr; }
+  /// False, with errno EIO, in a forked child: the connection stayed with the parent.
+  bool usable() const;
+};
+using OpenFilePtr = std::shared_ptr<OpenFile>;
+
+/// The OpenFiles are the descriptors of this process that mean files of the pool.
+///
+/// Threads: any. A look-up of another descriptor takes no lock.
+class OpenFiles {
+ public:
+  static OpenFiles& all();
+
+  /// Takes a descriptor for `file`. Returns -1, with errno set, when the process has none left.
+  int add(OpenFilePtr file);
+  /// Makes `fd`, a descriptor of the kernel, mean `file`.
+  void set(int fd, OpenFilePtr file);
+  /// Returns nullptr when the descriptor is none of the pool's.
+  OpenFilePtr find(int fd) const;
+  /// Forgets the descriptor. Returns its file when that was the last descriptor of it.
+  OpenFilePtr remove(int fd);
+  /// Returns the files that are still open, each once, and forgets them.
+  std::vector<OpenFilePtr> take_all();
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<int, OpenFilePtr> files_;
+};
+
+/// Commits and ends a file. Returns 0, or -1 with errno set.
+int end(OpenFile& file);
+
+}  // namespace stdchk::preload
