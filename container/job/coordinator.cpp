@@ -235,10 +235,12 @@ void Coordinator::act_on(const CheckpointAction& action) {
 
 /// Answers who has asked before the set was begun. A later request waits for a later set.
 void Coordinator::answer_waiting(const CheckpointAction& action) {
-  const auto later = std::ranges::stable_partition(
-      waiting_, [&](const Waiter& waiter) { return waiter.from > action.set; });
-  const std::vector<Waiter> answered(later.begin(), later.end());
-  waiting_.erase(later.begin(), later.end());
+  // Not of std::ranges: Clang 14 cannot compile what that function returns.
+  const auto earlier =
+      std::stable_partition(waiting_.begin(), waiting_.end(),
+                            [&](const Waiter& waiter) { return waiter.from > action.set; });
+  const std::vector<Waiter> answered(earlier, waiting_.end());
+  waiting_.erase(earlier, waiting_.end());
   for (const Waiter& waiter : answered) waiter.done(action.why);
   for (auto at = requests_.begin(); at != requests_.end();) {
     const auto [box, request] = *at;

@@ -31,7 +31,8 @@ std::vector<std::string> names_in_order(const std::string& folder) {
     if (entry.is_regular_file(ignored)) names.push_back(entry.path().filename());
   }
   std::ranges::sort(names);
-  std::ranges::stable_partition(names, [](const auto& name) { return name.starts_with("pages-"); });
+  std::stable_partition(names.begin(), names.end(),
+                        [](const auto& name) { return name.starts_with("pages-"); });
   return names;
 }
 

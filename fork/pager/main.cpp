@@ -13,6 +13,7 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/files/pool_files.h"
+#include "core/runtime/confinement.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
 #include "fork/pager/holder.h"
@@ -39,6 +40,7 @@ struct Settings {
   std::uint64_t cache_bytes = 64 * limits::kMiB;
   std::uint64_t prefetch_bytes = 64 * limits::kKiB;
   std::uint32_t workers = 8;
+  bool unconfined = false;
   metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
 };
@@ -61,6 +63,7 @@ void describe_options(Options& options, Settings& settings) {
                "bytes that are fetched when a program jumps to an absent page");
   options.count("--workers", settings.workers, 1, 256, "faults that are served at the same time");
   options.text("--ready-file", settings.ready_file, "FILE", "file to make when programs can ask");
+  options.flag("--unconfined", settings.unconfined, kUnconfinedHelp);
   metrics::describe(options, settings.metrics);
   options.log_level(settings.log_level);
 }
@@ -160,6 +163,10 @@ int main(int argc, char** argv) {
   if (!pool) return fail_with(pool.error());
   auto listener = pager::listen_at(settings.socket);
   if (!listener) return fail_with(listener.error());
+  // Before the first thread and the first child: both processes are confined.
+  if (const Status confined = settings.unconfined ? Status() : confine({}); !confined) {
+    return fail_with(describe(confined.error()));
+  }
   std::vector<pager::Kept> kept(1);
   kept[0].files.push_back(std::move(*listener));
   const int status =

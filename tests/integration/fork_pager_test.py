@@ -315,6 +315,17 @@ def test_another_user_is_refused(pager, image, tmp_path):
     run("setpriv", "--reuid", "65534", "true")
 
 
+def test_server_and_holder_are_confined(pager, image):
+    pager.start()
+    for pid in (pager.holder.pid, pager.server):
+        with open(f"/proc/{pid}/status", encoding="ascii") as status:
+            said = dict(line.rstrip("\n").split(":\t", 1) for line in status)
+        assert said["NoNewPrivs"] == "1"
+        assert said["Seccomp"] in "02"  # 0: a program with a sanitizer
+        assert not int(said["CapEff"], 16) >> 21 & 1  # CAP_SYS_ADMIN
+    assert pager.map_file(image[0]).ask("sum") == str(fnv(image[1]))
+
+
 def test_broken_messages_end_their_connection_only(pager, image):
     import socket
     pager.start()
