@@ -472,6 +472,12 @@ void describe(Options& options, RunOptions& run) {
   options.text("--root", run.root, "DIR",
                "base file system of the containers, or an OCI bundle, the same on all nodes");
   options.text("--criu", run.criu, "PROGRAM", "the program that saves processes");
+  options.size("--box-memory", run.box_memory_bytes, 0, std::uint64_t{1} << 50,
+               "most memory of each container; without it no limit");
+  options.count("--box-cpu", run.box_cpu_percent, 0, 1000000,
+                "most processor time of each container in per cent: 150 is one and a half");
+  options.count("--box-processes", run.box_processes, 0, 4000000,
+                "most processes and threads of each container");
   options.count("--lease", run.lease_s, 2, 3600,
                 "seconds after which a node without its coordinator ends its containers");
   options

@@ -69,7 +69,8 @@ Box::Box(const BoxSettings& settings, std::uint32_t number)
       upper_(folder_ + "/upper"),
       root_(folder_ + "/root"),
       image_(folder_ + "/image"),
-      network_(settings.tag, number) {}
+      network_(settings.tag, number),
+      group_(settings.tag, number) {}
 
 Outcome<void> Box::make_folders() const {
   for (const std::string& path : {folder_, upper_, folder_ + "/work", root_}) {
@@ -125,7 +126,8 @@ Outcome<void> Box::start(const BoxDescription& description, const JobNetwork& ne
   if (!entered) return problem(std::move(entered.error()));
   init_ = static_cast<pid_t>(number_in(*entered));
   if (init_ <= 0) return problem("stdchk-box-init has named no process: " + *entered);
-  return {};
+  if (auto done = group_.make(description.limits); !done) return done;
+  return group_.add(init_);
 }
 
 Outcome<void> Box::stop(Duration deadline) const { return stop_processes(init_, deadline); }
@@ -191,6 +193,8 @@ Outcome<std::uint64_t> Box::load(const BoxDescription& description, const JobNet
   auto restored = settings_.criu.restore(image_, root_, network_.path(), deadline);
   if (!restored) return problem(std::move(restored.error()));
   init_ = *restored;
+  if (auto done = group_.make(description.limits); !done) return problem(std::move(done.error()));
+  if (auto done = group_.add(init_); !done) return problem(std::move(done.error()));
   discard();
   return bytes;
 }
@@ -199,6 +203,7 @@ void Box::remove() {
   discard();
   if (init_ > 0) kill_processes(init_);
   init_ = 0;
+  group_.remove();
   network_.remove();
   while (::umount2(root_.c_str(), MNT_DETACH) == 0) {
   }

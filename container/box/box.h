@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "container/box/control_group.h"
 #include "container/box/network.h"
 #include "container/criu/criu.h"
 #include "container/description/description.h"
@@ -88,6 +89,7 @@ class Box {
   const std::uint32_t number_;
   const std::string folder_, upper_, root_, image_;
   const BoxNetwork network_;
+  ControlGroup group_;
   std::atomic<bool> cancelled_ = false;
   std::mutex image_mutex_;  ///< held while the image is stored or changed
   pid_t init_ = 0;

@@ -33,10 +33,17 @@ bool is_path(const std::string& text) {
 }
 
 Json json_of(const BoxDescription& box) {
-  return {{"version", kVersion},       {"host_name", box.host_name},     {"address", box.address},
-          {"root", box.root},          {"directory", box.directory},     {"user", box.user},
-          {"group", box.group},        {"environment", box.environment}, {"hosts", box.hosts},
-          {"host_file", box.host_file}};
+  Json json{{"version", kVersion},       {"host_name", box.host_name},     {"address", box.address},
+            {"root", box.root},          {"directory", box.directory},     {"user", box.user},
+            {"group", box.group},        {"environment", box.environment}, {"hosts", box.hosts},
+            {"host_file", box.host_file}};
+  // Texts of earlier versions have no limits.
+  if (box.limits != BoxLimits{}) {
+    json["limits"] = {{"memory_bytes", box.limits.memory_bytes},
+                      {"cpu_percent", box.limits.cpu_percent},
+                      {"processes", box.limits.processes}};
+  }
+  return json;
 }
 
 void check(bool holds, const char* field) {
@@ -59,6 +66,11 @@ BoxDescription box_of(const Json& json) {
   json.at("environment").get_to(box.environment);
   json.at("hosts").get_to(box.hosts);
   json.at("host_file").get_to(box.host_file);
+  if (const auto limits = json.find("limits"); limits != json.end()) {
+    limits->at("memory_bytes").get_to(box.limits.memory_bytes);
+    limits->at("cpu_percent").get_to(box.limits.cpu_percent);
+    limits->at("processes").get_to(box.limits.processes);
+  }
   check(is_plain(box.host_name), "host_name");
   check(is_address(box.address), "address");
   check(is_path(box.root), "root");

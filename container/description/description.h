@@ -11,6 +11,14 @@
 /// format. Texts come from the wire and from the pool, so that parse functions accept any bytes.
 namespace stdchk::container {
 
+/// BoxLimits bound what a container takes of its host; 0: no limit.
+struct BoxLimits {
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t cpu_percent = 0;  ///< 100: one processor
+  std::uint32_t processes = 0;
+  bool operator==(const BoxLimits&) const = default;
+};
+
 /// A BoxDescription says what a container is. Box 0 holds the launcher, the others a rank each.
 struct BoxDescription {
   std::string host_name;  ///< letters, digits and "-"
@@ -22,6 +30,7 @@ struct BoxDescription {
   std::vector<std::string> environment;
   std::vector<std::string> hosts;  ///< "ADDRESS NAME" of all containers
   std::string host_file;           ///< of the MPI launchers: a line for each rank
+  BoxLimits limits;
   bool operator==(const BoxDescription&) const = default;
 };
 

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "container/box/control_group.h"
 #include "container/box/network.h"
 
 namespace stdchk::container {
@@ -33,6 +34,7 @@ std::string read_all(int fd) {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
   const auto network = parse_network(read_all(pipe));
   if (network) JobNetwork(*network).remove_after(tag);
+  remove_control_groups(tag);
   // The job's folder goes, too, where it is empty now: on hosts without the coordinator.
   ::rmdir(work.c_str());
   ::rmdir(std::filesystem::path(work).parent_path().c_str());

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -143,6 +144,22 @@ def test_an_oci_bundle_is_a_base_file_system(pool, base, tmp_path):
     (bundle / "config.json").write_text('{"ociVersion": "1.2.0"}')
     with job(pool, base, "-n", 1, "--root", bundle, "--", "true") as one:
         assert one.wait() == 2 and "config.json" in one.err
+
+
+def test_a_container_s_limits_hold_after_a_restart_too(pool, base):
+    grab = "python3 -c 'len(bytearray(300 << 20))' 2>/dev/null; echo grabbed $?"
+    words = ("sh", "-c", f"{grab}; /.stdchk/checkpoint; sleep 3; {grab}")
+    groups = pathlib.Path("/sys/fs/cgroup")
+    before = set(groups.glob("**/stdchk-*"))
+    with job(pool, base, "-n", 1, "--nodes", 2, "--lease", 2, "--box-memory", "150M", "--box-cpu", 80, "--", *words) as one:
+        one.wait_for("goes-on 1")
+        made = set(groups.glob("**/stdchk-*")) - before
+        assert made, "the containers are in groups"
+        os.kill(one.nodes()[0], signal.SIGKILL)
+        one.wait_for("runs again from set T1", "err")
+        assert one.wait() == 0, one.err
+    assert one.out.count("grabbed 137") == 2 and "grabbed 0" not in one.out
+    wait_until(lambda: not any(path.exists() for path in made), "no group stays, also of the killed node")
 
 
 def test_after_a_restart_a_program_s_next_request_is_a_new_checkpoint(pool, base):

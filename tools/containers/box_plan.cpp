@@ -115,6 +115,7 @@ std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOption
     one.environment = environment(base);
     one.hosts = hosts;
     one.host_file = host_file;
+    one.limits = {options.box_memory_bytes, options.box_cpu_percent, options.box_processes};
   }
   return boxes;
 }

@@ -24,6 +24,9 @@ struct RunOptions {
   std::string root = "/";  ///< base file system, or an OCI bundle
   std::string criu = "criu";
   std::uint32_t lease_s = 10;
+  std::uint64_t box_memory_bytes = 0;  ///< limits of each container; 0: none
+  std::uint32_t box_cpu_percent = 0;
+  std::uint32_t box_processes = 0;
   std::vector<std::string> program;
   // Only for a restart:
   std::string from;  ///< folder of the job's sets

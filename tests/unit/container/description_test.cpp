@@ -19,6 +19,13 @@ BoxDescription some_box() {
   return box;
 }
 
+TEST_CASE("limits are in a description when there are any") {
+  BoxDescription box = some_box();
+  box.limits = {.memory_bytes = 1U << 30, .cpu_percent = 150, .processes = 100};
+  CHECK(text_of(box).find("\"cpu_percent\":150") != std::string::npos);
+  CHECK(parse_box(text_of(box)) == box);
+}
+
 SetDescription some_set() {
   SetDescription set;
   set.job = "job";
