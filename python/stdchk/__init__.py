@@ -29,6 +29,6 @@ __all__ = ["Entry", "File", "Pool", "Safety", "Set", "Space", "library_version",
 def __getattr__(name):
     if name in _PLACES:
         return getattr(importlib.import_module(f"stdchk.{_PLACES[name]}"), name)
-    if name in ("fork", "torch", "fsspec", "adapters"):
+    if name in ("fork", "mpi", "torch", "fsspec", "adapters"):
         return importlib.import_module(f"stdchk.{name}")
     raise AttributeError(f"module 'stdchk' has no attribute {name!r}")
