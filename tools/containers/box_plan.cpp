@@ -217,7 +217,10 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
     node.folder = folder;
     node.log = fmt::format("{}/node-{}.log", state, i);
     node.underlay = place.address;
-    const std::string work = fmt::format("{}/work-{}", state, i);
+    // The folder has the daemon's own name: the sweeper of an earlier daemon of the job removes
+    // only that daemon's folder.
+    const std::string tag = random_text(6);
+    const std::string work = fmt::format("{}/work-{}-{}", state, i, tag);
     const std::vector<std::string> words{*daemon,
                                          "--secret-file",
                                          "/dev/stdin",
@@ -228,10 +231,12 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
                                          "--init",
                                          *init,
                                          "--tag",
-                                         random_text(6),
+                                         tag,
                                          "--criu",
                                          options.criu};
-    const std::string text = "mkdir -p " + shell_word(work) + " && exec " + shell_text(words);
+    // Twice, because that sweeper may remove the empty folder above in between.
+    const std::string make = "mkdir -p " + shell_word(work);
+    const std::string text = "{ " + make + " || " + make + "; } && exec " + shell_text(words);
     node.command = place.shell;
     node.command.push_back(text);
     nodes.push_back(std::move(node));
