@@ -38,7 +38,8 @@ auto at(int folder, const char* path, const Change& change)
   return change(connected, place->c_str());
 }
 
-/// The same for the path of an open file.
+/// Calls `change(pool, path)` with an open file's path; returns nothing when `fd` is not the
+/// pool's.
 template <class Change>
 std::optional<int> of(int fd, const Change& change) {
   const OpenFilePtr file = OpenFiles::all().find(fd);

@@ -37,7 +37,7 @@ const std::string& prefix() {
   return text;
 }
 
-/// A Connection is what one process has to the pool. A forked child must not use its parent's.
+/// A Connection is a process's link to the pool. A forked child must not use its parent's link.
 struct Connection {
   std::mutex mutex;
   pid_t process = 0;

@@ -52,9 +52,9 @@ class OpenFiles {
   void set(int fd, OpenFilePtr file);
   /// Returns nullptr when the descriptor is none of the pool's.
   OpenFilePtr find(int fd) const;
-  /// Forgets the descriptor. Returns its file when that was the last descriptor of it.
+  /// Forgets the descriptor. Returns the file when no other descriptor means the same file.
   OpenFilePtr remove(int fd);
-  /// Returns the files that are still open, each once, and forgets them.
+  /// Returns each open file once, and forgets all descriptors.
   std::vector<OpenFilePtr> take_all();
 
  private:

@@ -7,8 +7,8 @@
 
 namespace stdchk::preload {
 
-/// Returns the path below the root of the pool, or nothing when `path` is not below the prefix. A
-/// relative path is the pool's when `folder` is a descriptor of a folder of the pool.
+/// Returns the path from the pool's root; nothing when `path` lies outside the prefix. A relative
+/// path is the pool's when `folder` is a descriptor of a folder of the pool.
 std::optional<std::string> place_of(int folder, const char* path);
 std::optional<std::string> place_of(const char* path);
 

@@ -116,7 +116,7 @@ FUNCTIONS = {
 
 
 def _load():
-    inside = pathlib.Path(__file__).with_name("libstdchk.so.0")
+    inside = pathlib.Path(__file__).parents[1] / ".stdchk.mesonpy.libs" / "libstdchk.so.0"  # of the wheel
     path = os.environ.get("STDCHK_LIBRARY") or (str(inside) if inside.exists() else "libstdchk.so.0")
     library = ctypes.CDLL(path, use_errno=True)
     for name, (result, arguments) in FUNCTIONS.items():
