@@ -53,7 +53,7 @@ Outcome<void> ControlGroup::make(const BoxLimits& limits) {
   made_ = true;
   const bool newer = is_version_2();
   if (newer) {
-    // Where a manager such as systemd has enabled them, this changes nothing.
+    // Changes nothing on a host whose systemd has enabled the controllers.
     auto enabled = write_to(std::string(kRoot) + "/cgroup.subtree_control", "+memory +cpu +pids");
     if (!enabled) return enabled;
   }

@@ -71,8 +71,8 @@ Outcome<BoxDescription> parse_box(const std::string& text);
 Outcome<NetworkDescription> parse_network(const std::string& text);
 Outcome<SetDescription> parse_set(const std::string& text);
 
-/// The names of a set's members, as the pool knows them (core/policy/image_name.h): A.N0.Tj for the
-/// description, A.N1.Tj for container 0, and so on.
+/// The names of a set's members, as the pool knows them (core/policy/image_name.h). The description
+/// is A.N0.Tj, container 0 is A.N1.Tj, and so on.
 std::string image_name(const std::string& application, std::uint32_t box, std::uint64_t set);
 std::string description_name(const std::string& application, std::uint64_t set);
 /// The number Tj of a description's name of that application; 0: another name.

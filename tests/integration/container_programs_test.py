@@ -73,15 +73,17 @@ cd /tmp && cp /opt/stdchk-test/hpccinf.txt . && hpcc || exit 1
 """,
     "sum.py": """
 import sys
+import time
 import numpy
 from mpi4py import MPI
 world = MPI.COMM_WORLD
-held = numpy.random.default_rng(world.rank).random(1 << 19)
+held = numpy.random.default_rng(world.rank).random(1 << 16)
 for step in range(int(sys.argv[1])):
     all_of_them = numpy.empty_like(held)
     world.Allreduce(held, all_of_them)
     held = numpy.sqrt(held * all_of_them / world.size) + 1e-3 * numpy.roll(held, step)
     words = world.allgather({"rank": world.rank, "first": float(held[step])})
+    time.sleep(0.05)
     if world.rank == 0 and step % 100 == 0:
         print("step", step, flush=True)
 print_of = world.gather(held.sum().hex())
@@ -94,6 +96,7 @@ until redis-cli -p 7000 ping >/dev/null 2>&1; do sleep 0.1; done
 for i in $(seq $1); do
   [ "$(redis-cli -p 7000 incr k)" = $i ] || { echo "WRONG at $i"; exit 1; }
   redis-cli -p 7000 rpush list "$i-$(($i * 7919 % 104729))" >/dev/null
+  sleep 0.08
 done
 echo "RESULT $(redis-cli -p 7000 lrange list 0 -1 | md5sum)"
 """,
@@ -105,6 +108,7 @@ as $bin/postgres -D /tmp/db -c dynamic_shared_memory_type=posix >/tmp/postgres.l
 until as psql -qc 'create table t(i int, v bigint)' 2>/dev/null; do sleep 0.2; done
 for i in $(seq $1); do
   as psql -qc "insert into t values ($i, coalesce((select sum(v) from t), 0) % 1000003 + $i)" || { tail /tmp/postgres.log; exit 1; }
+  sleep 0.15
 done
 echo "RESULT $(as psql -Atc 'select count(*), sum(v), max(i) from t')"
 """,
@@ -163,8 +167,7 @@ def job(pool, base, *words, **options):
 
 
 def mpi(*words):
-    # Ranks that wait yield: a machine has fewer processors than ranks.
-    return ["-n", RANKS, "--", "mpiexec.openmpi", "--mca", "mpi_yield_when_idle", "1", "-n", str(RANKS), *words]
+    return ["-n", RANKS, "--", "mpiexec.openmpi", "-n", str(RANKS), *words]
 
 
 def alone(*words):
@@ -184,9 +187,9 @@ PROGRAMS = {
     "lammps": (mpi("lmp", "-in", "/opt/stdchk-test/melt.in", "-log", "none", "-var", "steps", "800"), of_lammps),
     "gromacs": (mpi("sh", "/opt/stdchk-test/gromacs.sh"), of_result),
     "hpl": (mpi("sh", "/opt/stdchk-test/hpl.sh"), of_result),
-    "mpi4py": (mpi("python3", "/opt/stdchk-test/sum.py", "500"), of_result),
-    "redis": (alone("sh", "/opt/stdchk-test/redis.sh", "500"), of_result),
-    "postgresql": (alone("sh", "/opt/stdchk-test/postgres.sh", "120"), of_result),
+    "mpi4py": (mpi("python3", "/opt/stdchk-test/sum.py", "300"), of_result),
+    "redis": (alone("sh", "/opt/stdchk-test/redis.sh", "200"), of_result),
+    "postgresql": (alone("sh", "/opt/stdchk-test/postgres.sh", "100"), of_result),
 }
 
 
