@@ -4,6 +4,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::mount {
 namespace {
@@ -181,15 +182,18 @@ Bridge::Bridge(client::Filesystem& filesystem, Clock& clock, const Attributes& r
 Bridge::~Bridge() { stop(); }
 
 std::string Bridge::path_of(const Node& node) const {
-  std::shared_lock lock(node.mutex);
-  std::string path = node.name;
-  NodeId above = node.parent;
-  lock.unlock();
+  std::string path;
+  NodeId above = 0;
+  {
+    const ReaderLock lock(node.mutex);
+    path = node.name;
+    above = node.parent;
+  }
   // The depth is limited, because a directory that is being moved may appear twice on the way.
   for (int depth = 0; above > FUSE_ROOT_ID && depth < 64; ++depth) {
     const NodePtr parent = nodes_.find(above);
     if (parent == nullptr) break;
-    const std::shared_lock parent_lock(parent->mutex);
+    const ReaderLock parent_lock(parent->mutex);
     path.insert(0, parent->name + "/");
     above = parent->parent;
   }
@@ -270,7 +274,7 @@ void Bridge::expire_node(const NodePtr& node) {
   NodeId parent = 0;
   std::string name;
   {
-    std::shared_lock lock(node->mutex);
+    const ReaderLock lock(node->mutex);
     parent = node->parent;
     name = node->name;
   }

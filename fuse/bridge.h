@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -19,6 +18,7 @@
 
 #include "client/api/filesystem.h"
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "fuse/cache_modes.h"
 #include "fuse/caller.h"
@@ -58,9 +58,9 @@ struct Handle {
 /// offsets stay valid.
 struct DirectoryHandle {
   NodePtr node;
-  std::mutex mutex;
-  bool loaded = false;
-  std::vector<msg::DirectoryEntry> entries;
+  Mutex mutex;
+  bool loaded STDCHK_GUARDED_BY(mutex) = false;
+  std::vector<msg::DirectoryEntry> entries STDCHK_GUARDED_BY(mutex);
 };
 
 /// A Bridge answers the kernel's calls by calls of a client::Filesystem. It decides only which node
@@ -189,21 +189,23 @@ class Bridge {
   /// The kernel drops cached pages at direct writes (since Linux 6.6).
   std::atomic<bool> kernel_drops_pages_{false};
 
-  std::mutex handles_mutex_;
-  std::unordered_map<Handle*, std::unique_ptr<Handle>> handles_;
-  std::unordered_map<DirectoryHandle*, std::shared_ptr<DirectoryHandle>> directories_;
+  Mutex handles_mutex_;
+  std::unordered_map<Handle*, std::unique_ptr<Handle>> handles_ STDCHK_GUARDED_BY(handles_mutex_);
+  std::unordered_map<DirectoryHandle*, std::shared_ptr<DirectoryHandle>> directories_
+      STDCHK_GUARDED_BY(handles_mutex_);
 
-  std::mutex refresh_mutex_;
-  std::set<FileId> refresh_;  ///< the next look-up that finds one of these files asks the manager
+  Mutex refresh_mutex_;
+  /// The next look-up that finds one of these files asks the manager.
+  std::set<FileId> refresh_ STDCHK_GUARDED_BY(refresh_mutex_);
   /// By thread, the time when its open was refused.
-  std::unordered_map<std::int32_t, Time> refused_;
+  std::unordered_map<std::int32_t, Time> refused_ STDCHK_GUARDED_BY(refresh_mutex_);
 
   struct FolderMode {
     bool cached = false;
     Time until{};
   };
-  std::mutex folder_modes_mutex_;
-  std::map<FileId, FolderMode> folder_modes_;
+  Mutex folder_modes_mutex_;
+  std::map<FileId, FolderMode> folder_modes_ STDCHK_GUARDED_BY(folder_modes_mutex_);
 };
 
 /// Extended attributes with a meaning in the mount.

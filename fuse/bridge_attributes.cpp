@@ -9,6 +9,7 @@
 
 #include "core/base/file_time.h"
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
 #include "fuse/bridge.h"
 
 namespace stdchk::mount {
@@ -72,7 +73,7 @@ void reply_sized(fuse_req_t request, std::string_view value, std::size_t size) {
 /// version are those of this node, which may belong to a session or to an older version.
 Attributes Bridge::view(Node& node) {
   auto now = filesystem_.attributes(node.file);
-  std::shared_lock lock(node.mutex);
+  const ReaderLock lock(node.mutex);
   Attributes own = node.last;
   bool session = !node.writers.empty();
   if (session) own = node.writers.front()->attributes();
@@ -135,7 +136,7 @@ void Bridge::reply_entry(fuse_req_t request, const Attributes& attributes, fuse_
 client::Owner Bridge::owner_of(fuse_req_t request, const Node& parent, mode_t mode) const {
   const fuse_ctx* caller = fuse_req_ctx(request);
   client::Owner owner{mode & 07777, caller->uid, caller->gid};
-  std::shared_lock lock(parent.mutex);
+  const ReaderLock lock(parent.mutex);
   if ((parent.last.mode & S_ISGID) != 0) {
     owner.gid = parent.last.gid;
     if (S_ISDIR(mode)) owner.mode |= S_ISGID;
@@ -150,7 +151,7 @@ void Bridge::lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
   if (found) {
     bool refresh = false;
     {
-      std::scoped_lock lock(refresh_mutex_);
+      const MutexLock lock(refresh_mutex_);
       refresh = refresh_.erase(found->id) > 0;
     }
     if (refresh) found = filesystem_.lookup_fresh(directory->file, name);
@@ -168,7 +169,7 @@ void Bridge::getattr(fuse_req_t request, fuse_ino_t number, fuse_file_info*) {
     auto now = filesystem_.attributes(node->file);
     if (!now) return reply(request, fail(now.error()));
     {
-      std::unique_lock lock(node->mutex);
+      const WriterLock lock(node->mutex);
       node->last = *now;
     }
     struct stat out = stat_of(*now);
@@ -188,7 +189,7 @@ Status Bridge::truncate(const NodePtr& node, Handle* handle, std::uint64_t size)
     return handle->file->truncate(size);
   }
   {
-    std::shared_lock lock(node->mutex);
+    const ReaderLock lock(node->mutex);
     if (!node->writers.empty()) {
       node->changed = true;
       return node->writers.front()->truncate(size);
@@ -205,7 +206,7 @@ Status Bridge::truncate(const NodePtr& node, Handle* handle, std::uint64_t size)
   // The kernel cuts the pages of this node. The new version needs another node.
   nodes_.detach(node);
   {
-    std::unique_lock lock(node->mutex);
+    const WriterLock lock(node->mutex);
     node->last = after;
   }
   expire_node(node);
@@ -215,7 +216,7 @@ Status Bridge::truncate(const NodePtr& node, Handle* handle, std::uint64_t size)
 Status Bridge::change_attributes(const NodePtr& node, const msg::SetAttributes& change) {
   bool sets_mtime = (change.mask & static_cast<std::uint32_t>(msg::SetMask::kMtime)) != 0;
   STDCHK_ASSIGN(auto after, filesystem_.set_attributes(change));
-  std::unique_lock lock(node->mutex);
+  const WriterLock lock(node->mutex);
   node->last.mode = after.mode;
   node->last.uid = after.uid;
   node->last.gid = after.gid;
@@ -237,7 +238,7 @@ void Bridge::setattr(fuse_req_t request, fuse_ino_t number, struct stat* wanted,
   node->times_due = false;
   if (node->unlinked && !nodes_.is_open(node->id)) {
     // When the kernel drops the inode it writes its times back. The pool no longer has the file.
-    std::shared_lock lock(node->mutex);
+    const ReaderLock lock(node->mutex);
     struct stat out = stat_of(node->last);
     out.st_nlink = 0;
     fuse_reply_attr(request, &out, 0);
@@ -372,13 +373,13 @@ void Bridge::rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_
   if (done && moved != replaced) {
     if (moved) {
       moved->times_due = options_.writeback;
-      std::unique_lock lock(moved->mutex);
+      const WriterLock lock(moved->mutex);
       moved->parent = to;
       moved->name = new_name;
     }
     if (replaced && change.exchange) {
       replaced->times_due = options_.writeback;
-      std::unique_lock lock(replaced->mutex);
+      const WriterLock lock(replaced->mutex);
       replaced->parent = from;
       replaced->name = name;
     } else if (replaced) {
@@ -430,7 +431,7 @@ void Bridge::setxattr(fuse_req_t request, fuse_ino_t number, const char* name,
   if ((flags & XATTR_REPLACE) != 0) change.mode = msg::XattrMode::kReplace;
   Status done = filesystem_.set_xattr(change);
   if (name == kXattrWriteMode) {
-    std::scoped_lock lock(folder_modes_mutex_);
+    const MutexLock lock(folder_modes_mutex_);
     folder_modes_.erase(node->file);
   }
   reply(request, done);

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "core/base/assert.h"
+#include "core/base/mutex.h"
 #include "fuse/bridge.h"
 
 namespace stdchk::mount {
@@ -19,7 +20,7 @@ DirectoryHandle* key_of(const fuse_file_info* info) {
 /// The result keeps the handle alive: the caller of a readdir may close the directory as soon as it
 /// has the answer.
 std::shared_ptr<DirectoryHandle> Bridge::directory_of(const fuse_file_info* info) {
-  std::scoped_lock lock(handles_mutex_);
+  const MutexLock lock(handles_mutex_);
   return directories_.at(key_of(info));
 }
 
@@ -30,12 +31,12 @@ void Bridge::opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* info
   handle->node = node;
   DirectoryHandle* address = handle.get();
   {
-    std::scoped_lock lock(handles_mutex_);
+    const MutexLock lock(handles_mutex_);
     directories_[address] = std::move(handle);
   }
   info->fh = reinterpret_cast<std::uint64_t>(address);
   if (fuse_reply_open(request, info) == -ENOENT) {
-    std::scoped_lock lock(handles_mutex_);
+    const MutexLock lock(handles_mutex_);
     directories_.erase(address);
   }
 }
@@ -45,7 +46,7 @@ void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_fi
                      bool plus) {
   const auto kept = directory_of(info);
   DirectoryHandle& handle = *kept;
-  std::scoped_lock lock(handle.mutex);
+  const MutexLock lock(handle.mutex);
   if (offset == 0 || !handle.loaded) {
     auto entries = filesystem_.read_directory(handle.node->file);
     if (!entries) return reply(request, fail(entries.error()));
@@ -97,7 +98,7 @@ void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_fi
 
 void Bridge::releasedir(fuse_req_t request, fuse_file_info* info) {
   {
-    std::scoped_lock lock(handles_mutex_);
+    const MutexLock lock(handles_mutex_);
     directories_.erase(key_of(info));
   }
   fuse_reply_err(request, 0);

@@ -12,6 +12,7 @@
 #include "client/blocking/read_view.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/policy/image_name.h"
 #include "fuse/bridge.h"
 #include "fuse/receive_buffer.h"
@@ -55,7 +56,7 @@ class ReadBuffer {
 /// name keeps changing.
 bool Bridge::refuse(std::int32_t thread, FileId file) {
   Time now = clock_.now();
-  std::scoped_lock lock(refresh_mutex_);
+  const MutexLock lock(refresh_mutex_);
   auto found = refused_.find(thread);
   if (found != refused_.end()) {
     bool lately = now - found->second < kRefusalMemory;
@@ -70,14 +71,14 @@ bool Bridge::refuse(std::int32_t thread, FileId file) {
 }
 
 void Bridge::opened_well(std::int32_t thread) {
-  std::scoped_lock lock(refresh_mutex_);
+  const MutexLock lock(refresh_mutex_);
   if (!refused_.empty()) refused_.erase(thread);
 }
 
 bool Bridge::folder_wants_cache(FileId directory) {
   Time now = clock_.now();
   {
-    std::scoped_lock lock(folder_modes_mutex_);
+    const MutexLock lock(folder_modes_mutex_);
     auto found = folder_modes_.find(directory);
     if (found != folder_modes_.end() && now < found->second.until) return found->second.cached;
   }
@@ -85,7 +86,7 @@ bool Bridge::folder_wants_cache(FileId directory) {
   if (auto all = filesystem_.xattrs(directory)) {
     for (const auto& [key, value] : *all) cached |= key == kXattrWriteMode && value == "cached";
   }
-  std::scoped_lock lock(folder_modes_mutex_);
+  const MutexLock lock(folder_modes_mutex_);
   if (folder_modes_.size() >= kFolderModesMax) folder_modes_.clear();
   folder_modes_[directory] = {cached, now + kFolderModeAge};
   return cached;
@@ -102,7 +103,7 @@ bool Bridge::choose_direct(Node& node, int flags, bool insisted) {
   NodeId parent_id = 0;
   std::string name;
   {
-    std::shared_lock lock(node.mutex);
+    const ReaderLock lock(node.mutex);
     parent_id = node.parent;
     name = node.name;
     if (!write && !node.writers.empty()) return false;
@@ -125,7 +126,7 @@ void Bridge::learn(Handle& handle) {
   NodeId parent_id = 0;
   std::string name;
   {
-    std::shared_lock lock(node.mutex);
+    const ReaderLock lock(node.mutex);
     parent_id = node.parent;
     name = node.name;
   }
@@ -184,7 +185,7 @@ void Bridge::clear_set_id(Node& node, fuse_req_t request, const Attributes& now)
   change.mode = now.mode & ~drops;
   const auto done = filesystem_.set_attributes(change);
   if (!done) return log::warning("Clearing set-id bits failed: {}", describe(done.error()));
-  std::unique_lock lock(node.mutex);
+  const WriterLock lock(node.mutex);
   node.last.mode = change.mode;
 }
 
@@ -247,10 +248,10 @@ std::uint64_t Bridge::keep(std::unique_ptr<Handle> handle) {
   Handle* address = handle.get();
   if (!handle->direct) handle->node->cached_opens++;
   if (handle->writes) {
-    std::unique_lock lock(handle->node->mutex);
+    const WriterLock lock(handle->node->mutex);
     handle->node->writers.push_back(handle->file.get());
   }
-  std::scoped_lock lock(handles_mutex_);
+  const MutexLock lock(handles_mutex_);
   handles_[address] = std::move(handle);
   return reinterpret_cast<std::uint64_t>(address);
 }
@@ -348,7 +349,7 @@ void Bridge::write(fuse_req_t request, const char* bytes, std::size_t size, off_
   if (kills_set_id(request, &handle)) kill_set_id(node, request);
   if (!node.changed.load(std::memory_order_relaxed)) node.changed = true;
   if (node.mtime_is_set) {
-    std::unique_lock lock(node.mutex);
+    const WriterLock lock(node.mutex);
     node.mtime_set.reset();
     node.mtime_is_set = false;
   }
@@ -368,7 +369,7 @@ Status Bridge::commit(Handle& handle, bool closes) {
   Attributes after = handle.file->attributes();
   std::optional<std::int64_t> mtime;
   {
-    std::unique_lock lock(node.mutex);
+    const WriterLock lock(node.mutex);
     if (node.mtime_set) after.mtime_ns = *node.mtime_set;
     mtime = node.mtime_set;
     node.last = after;
@@ -381,7 +382,7 @@ Status Bridge::commit(Handle& handle, bool closes) {
   change.mask = static_cast<std::uint32_t>(msg::SetMask::kMtime);
   change.mtime_ns = *mtime;
   STDCHK_TRY(filesystem_.set_attributes(change));
-  std::unique_lock lock(node.mutex);
+  const WriterLock lock(node.mutex);
   if (node.mtime_set == mtime) {
     node.mtime_set.reset();
     node.mtime_is_set = false;
@@ -493,7 +494,7 @@ void Bridge::end_open(Handle& handle) {
       if (!committed) log::error("A late commit failed: {}", describe(committed.error()));
     }
     {
-      std::unique_lock lock(node->mutex);
+      const WriterLock lock(node->mutex);
       if (!drop) node->last = handle.file->attributes();
       std::erase(node->writers, handle.file.get());
     }
@@ -510,7 +511,7 @@ void Bridge::end_open(Handle& handle) {
   bool tell = handle.writes && node->changed && !node->unlinked;
   nodes_.end_open(node, handle.writes);
   if (tell) expire_node(node);
-  std::scoped_lock lock(handles_mutex_);
+  const MutexLock lock(handles_mutex_);
   handles_.erase(&handle);
 }
 

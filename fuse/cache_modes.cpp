@@ -1,5 +1,6 @@
 #include "fuse/cache_modes.h"
 
+#include "core/base/mutex.h"
 #include "core/policy/image_name.h"
 
 namespace stdchk::mount {
@@ -11,7 +12,7 @@ CacheModes::Key CacheModes::key(FileId directory, std::string_view name) {
 
 bool CacheModes::choose_cached(FileId directory, std::string_view name) {
   Key wanted = key(directory, name);
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = series_.find(wanted);
   if (found == series_.end() || !found->second.small) return false;
   if (++found->second.cached_opens > kCachedOpensMax) {
@@ -25,7 +26,7 @@ void CacheModes::learn(FileId directory, std::string_view name, std::uint64_t ca
                        std::uint64_t bytes) {
   if (calls < kCallsMin) return;
   Key wanted = key(directory, name);
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (series_.size() >= kSeriesMax) series_.clear();
   series_[wanted].small = bytes / calls < kSmallBytes;
 }

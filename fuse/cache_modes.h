@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/values/types.h"
 
 namespace stdchk::mount {
@@ -41,8 +41,8 @@ class CacheModes {
   };
   static Key key(FileId directory, std::string_view name);
 
-  std::mutex mutex_;
-  std::map<Key, Series> series_;
+  Mutex mutex_;
+  std::map<Key, Series> series_ STDCHK_GUARDED_BY(mutex_);
 };
 
 }  // namespace stdchk::mount

@@ -10,6 +10,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/files/mount_table.h"
 #include "fuse/mountpoint.h"
 #include "fuse/receive_buffer.h"
@@ -94,7 +95,7 @@ Result<std::unique_ptr<Mount>> Mount::start(client::Filesystem& filesystem, Cloc
   });
   mount->bridge_.start(mount->session_);
   {
-    std::scoped_lock lock(mount->mutex_);
+    const MutexLock lock(mount->mutex_);
     mount->start_thread_locked();
   }
   raise_read_ahead(options.mountpoint, kReadAheadKilobytes);
@@ -107,13 +108,13 @@ Mount::~Mount() {
 }
 
 void Mount::on_end(std::function<void()> call) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   on_end_ = std::move(call);
   if (ended_) on_end_();
 }
 
 bool Mount::ended() const {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return ended_;
 }
 
@@ -145,17 +146,17 @@ void Mount::serve() {
       break;
     }
     {
-      std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (--waiting_ == 0 && threads_ < kThreadsMax) start_thread_locked();
     }
     fuse_session_process_buf(session_, &buffer);
-    std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting_++;
     if (waiting_ > kThreadsIdleMax) break;
   }
   if (!hooked_) std::free(buffer.mem);
   std::function<void()> tell;
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   waiting_--;
   threads_--;
   std::erase(running_, pthread_self());
@@ -173,7 +174,7 @@ void Mount::stop() {
   bridge_.stop();
   fuse_session_exit(session_);
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     on_end_ = nullptr;
     while (threads_ > 0) {
       // A signal may come just before its thread begins to wait, so send it until all threads have

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "client/api/filesystem.h"
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "fuse/bridge.h"
 
@@ -60,7 +59,7 @@ class Mount {
   Mount(client::Filesystem& filesystem, Clock& clock, const Attributes& root,
         const MountOptions& options);
   void serve();
-  void start_thread_locked();
+  void start_thread_locked() STDCHK_REQUIRES(mutex_);
 
   const MountOptions options_;
   client::Filesystem& filesystem_;
@@ -70,13 +69,13 @@ class Mount {
   bool mounted_ = false;
   std::uint64_t mount_id_ = 0;
 
-  mutable std::mutex mutex_;
-  std::condition_variable thread_ended_;
-  std::size_t threads_ = 0;         ///< guarded by mutex_
-  std::size_t waiting_ = 0;         ///< guarded; threads that wait for a request
-  std::vector<pthread_t> running_;  ///< guarded by mutex_
-  std::function<void()> on_end_;    ///< guarded by mutex_
-  bool ended_ = false;              ///< guarded by mutex_
+  mutable Mutex mutex_;
+  CondVar thread_ended_;
+  std::size_t threads_ STDCHK_GUARDED_BY(mutex_) = 0;
+  std::size_t waiting_ STDCHK_GUARDED_BY(mutex_) = 0;  ///< threads that wait for a request
+  std::vector<pthread_t> running_ STDCHK_GUARDED_BY(mutex_);
+  std::function<void()> on_end_ STDCHK_GUARDED_BY(mutex_);
+  bool ended_ STDCHK_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace stdchk::mount

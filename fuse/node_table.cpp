@@ -1,6 +1,7 @@
 #include "fuse/node_table.h"
 
 #include "core/base/assert.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::mount {
 
@@ -15,22 +16,22 @@ NodeTable::NodeTable(const Attributes& root) {
 }
 
 NodePtr NodeTable::find(NodeId id) const {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = nodes_.find(id);
   return found == nodes_.end() ? nullptr : found->second.node;
 }
 
 NodePtr NodeTable::current(FileId file) const {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = current_.find(file);
   return found == current_.end() ? nullptr : found->second.node;
 }
 
 Result<NodePtr> NodeTable::find_or_make(const Attributes& attributes, NodeId parent,
                                         std::string_view name) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto remember = [&](Node& node, bool session) {
-    std::unique_lock guard(node.mutex);
+    const WriterLock guard(node.mutex);
     // The session's node keeps what its writers see. The size of a version never changes.
     if (!session) node.last = attributes;
     node.parent = parent;
@@ -52,16 +53,14 @@ Result<NodePtr> NodeTable::find_or_make(const Attributes& attributes, NodeId par
   node->id = next_++;
   node->file = attributes.id;
   node->type = attributes.type;
-  node->last = attributes;
-  node->parent = parent;
-  node->name = name;
+  remember(*node, false);
   nodes_[node->id] = {node, 1, 0, 0};
   current_[attributes.id] = {node, false};
   return node;
 }
 
 void NodeTable::forget(NodeId id, std::uint64_t count) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = nodes_.find(id);
   if (found == nodes_.end() || id == 1) return;
   Entry& entry = found->second;
@@ -72,7 +71,7 @@ void NodeTable::forget(NodeId id, std::uint64_t count) {
 }
 
 OpenTurn NodeTable::begin_open(const NodePtr& node, bool write, bool insist) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   Entry& entry = nodes_[node->id];
   auto found = current_.find(node->file);
   // An unlinked file cannot be looked up again, so this node serves the open.
@@ -91,13 +90,13 @@ OpenTurn NodeTable::begin_open(const NodePtr& node, bool write, bool insist) {
 }
 
 void NodeTable::begin_session(const NodePtr& node) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   nodes_[node->id].writers++;
   current_[node->file] = {node, true};
 }
 
 void NodeTable::end_open(const NodePtr& node, bool write) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = nodes_.find(node->id);
   STDCHK_ASSERT(found != nodes_.end());
   Entry& entry = found->second;
@@ -121,7 +120,7 @@ void NodeTable::end_open(const NodePtr& node, bool write) {
 }
 
 void NodeTable::detach(const NodePtr& node) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   detach_locked(node);
 }
 
@@ -131,13 +130,13 @@ void NodeTable::detach_locked(const NodePtr& node) {
 }
 
 bool NodeTable::is_open(NodeId id) const {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = nodes_.find(id);
   return found != nodes_.end() && (found->second.readers > 0 || found->second.writers > 0);
 }
 
 std::size_t NodeTable::size() const {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return nodes_.size();
 }
 

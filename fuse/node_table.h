@@ -3,9 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "client/api/filesystem.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/values/types.h"
 
@@ -26,19 +25,21 @@ using NodeId = std::uint64_t;
 /// has one node for each version that the kernel has seen, because a node's page cache must hold
 /// only one version. Users see the file id as inode number, which stays the same.
 ///
-/// Threads: any; members that `mutex` guards are marked.
+/// Threads: any.
 struct Node {
   NodeId id = 0;
   FileId file;
   FileType type = FileType::kRegular;
 
-  mutable std::shared_mutex mutex;
-  Attributes last;    ///< guarded: as last told to the kernel; the node holds this version
-  NodeId parent = 0;  ///< guarded: the directory in which the kernel last found it
-  std::string name;   ///< guarded by mutex
-  /// Guarded: its open Files for writing; if there is any, a session is open.
-  std::vector<client::File*> writers;
-  std::optional<std::int64_t> mtime_set;  ///< guarded: time that utimens() set after the last write
+  mutable SharedMutex mutex;
+  /// The attributes that the kernel was told last; the node holds this version.
+  Attributes last STDCHK_GUARDED_BY(mutex);
+  NodeId parent STDCHK_GUARDED_BY(mutex) = 0;  ///< the directory in which the kernel last found it
+  std::string name STDCHK_GUARDED_BY(mutex);
+  /// The node's open Files for writing; if there is any, a session is open.
+  std::vector<client::File*> writers STDCHK_GUARDED_BY(mutex);
+  /// The time that utimens() set after the last write.
+  std::optional<std::int64_t> mtime_set STDCHK_GUARDED_BY(mutex);
 
   std::atomic<bool> unlinked{false};  ///< lost its name through this mount
   /// A caller without CAP_FSETID has written since the mode was set last: the file has no set-ID
@@ -52,18 +53,18 @@ struct Node {
   std::atomic<bool> mtime_is_set{false};  ///< mtime_set has a value; readable without the mutex
 
   Version version() const {
-    std::shared_lock lock(mutex);
+    const ReaderLock lock(mutex);
     return last.version;
   }
   /// True when the kernel may keep its data of this node for a file with the attributes `now`. With
   /// the write-back cache the kernel accepts no modification time but its own. A time that was set
   /// elsewhere therefore needs another node, too.
   bool holds(const Attributes& now) const {
-    std::shared_lock lock(mutex);
+    const ReaderLock lock(mutex);
     return last.version == now.version && last.mtime_ns == now.mtime_ns;
   }
   bool in_session() const {
-    std::shared_lock lock(mutex);
+    const ReaderLock lock(mutex);
     return !writers.empty();
   }
 };
@@ -127,12 +128,12 @@ class NodeTable {
     bool session = false;
   };
 
-  void detach_locked(const NodePtr& node);
+  void detach_locked(const NodePtr& node) STDCHK_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::unordered_map<NodeId, Entry> nodes_;
-  std::unordered_map<FileId, Current> current_;
-  NodeId next_ = 2;
+  mutable Mutex mutex_;
+  std::unordered_map<NodeId, Entry> nodes_ STDCHK_GUARDED_BY(mutex_);
+  std::unordered_map<FileId, Current> current_ STDCHK_GUARDED_BY(mutex_);
+  NodeId next_ STDCHK_GUARDED_BY(mutex_) = 2;
 };
 
 }  // namespace stdchk::mount

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/base/mutex.h"
+
 namespace stdchk::mount {
 
 Notifier::Notifier() = default;
@@ -9,14 +11,14 @@ Notifier::Notifier() = default;
 Notifier::~Notifier() { stop(); }
 
 void Notifier::start(fuse_session* session) {
-  std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   session_ = session;
   thread_ = std::thread([this] { run(); });
 }
 
 void Notifier::stop() {
   {
-    std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_ = true;
     session_ = nullptr;
     queue_.clear();
@@ -27,7 +29,7 @@ void Notifier::stop() {
 
 void Notifier::post(std::function<void(fuse_session*)> call) {
   {
-    std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (session_ == nullptr || queue_.size() >= kQueueMax) return;
     queue_.push_back(std::move(call));
   }
@@ -35,9 +37,9 @@ void Notifier::post(std::function<void(fuse_session*)> call) {
 }
 
 void Notifier::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!ended_) {
-    wake_.wait(lock, [this] { return ended_ || !queue_.empty(); });
+    wake_.wait(lock, [this]() STDCHK_REQUIRES(mutex_) { return ended_ || !queue_.empty(); });
     while (!queue_.empty()) {
       auto call = std::move(queue_.front());
       queue_.pop_front();

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "core/base/mutex.h"
 
 struct fuse_session;
 
@@ -35,11 +35,11 @@ class Notifier {
  private:
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void(fuse_session*)>> queue_;
-  fuse_session* session_ = nullptr;
-  bool ended_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  std::deque<std::function<void(fuse_session*)>> queue_ STDCHK_GUARDED_BY(mutex_);
+  fuse_session* session_ STDCHK_GUARDED_BY(mutex_) = nullptr;
+  bool ended_ STDCHK_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/base/thread.h"
 #include "metrics/listen_address.h"
 
@@ -144,7 +145,7 @@ struct Endpoint::Callbacks {
     auto& self = *static_cast<Endpoint*>(endpoint);
     const int fd =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    const std::scoped_lock lock(self.connected_mutex_);
+    const MutexLock lock(self.connected_mutex_);
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
       self.connected_.push_back({fd, self.clock_.now()});
     } else {
@@ -193,7 +194,7 @@ bool Endpoint::run(int listening) {
 Endpoint::~Endpoint() {
   if (daemon_ == nullptr) return;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
     wake_.notify_one();
   }
@@ -217,7 +218,7 @@ int Endpoint::handle(MHD_Connection* connection, const std::string& path, const 
     request = new Request{connection, false, nullptr};  // deleted by Callbacks::completed
     return MHD_YES;
   }
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!request->waits && !ending_) {
     request->waits = true;
     MHD_suspend_connection(connection);
@@ -233,9 +234,10 @@ int Endpoint::handle(MHD_Connection* connection, const std::string& path, const 
 }
 
 void Endpoint::make_pages() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    wake_.wait_for(lock, kLook, [this] { return ending_ || !waiting_.empty(); });
+    wake_.wait_for(lock, kLook,
+                   [this]() STDCHK_REQUIRES(mutex_) { return ending_ || !waiting_.empty(); });
     const bool ends = ending_;
     std::vector<Request*> requests;
     requests.swap(waiting_);
@@ -256,7 +258,7 @@ void Endpoint::make_pages() {
 /// that moves a byte now and then would stay.
 void Endpoint::end_late() {
   const Time oldest = clock_.now() - connection_time_;
-  const std::scoped_lock lock(connected_mutex_);
+  const MutexLock lock(connected_mutex_);
   while (!connected_.empty() && connected_.front().since < oldest) {
     ::shutdown(connected_.front().fd, SHUT_RDWR);
     connected_.pop_front();

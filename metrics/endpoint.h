@@ -1,17 +1,16 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <tl/expected.hpp>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 
 struct MHD_Connection;
@@ -89,14 +88,14 @@ class Endpoint {
   std::string address_;
   MHD_Daemon* daemon_ = nullptr;
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<Request*> waiting_;  ///< guarded by mutex_; requests without a page
-  bool ending_ = false;            ///< guarded by mutex_
+  Mutex mutex_;
+  CondVar wake_;
+  std::vector<Request*> waiting_ STDCHK_GUARDED_BY(mutex_);  ///< requests without a page
+  bool ending_ STDCHK_GUARDED_BY(mutex_) = false;
   std::thread maker_;
 
-  std::mutex connected_mutex_;
-  std::list<Connected> connected_;  ///< guarded by connected_mutex_; the oldest first
+  Mutex connected_mutex_;
+  std::list<Connected> connected_ STDCHK_GUARDED_BY(connected_mutex_);  ///< the oldest first
 };
 
 }  // namespace stdchk::metrics

@@ -8,6 +8,7 @@
 #include "benefactor/memory/chunk_check.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/chunk/extent_header.h"
 #include "core/chunk/naming.h"
 
@@ -42,9 +43,10 @@ struct StripeBuilder::Request {
   bool reading = false;
   std::vector<std::unique_ptr<SourceRead>> reads;
   std::vector<std::uint32_t> failed;
-  /// The worker uses the members below, only under `mutex` and while `abandoned` is false.
-  std::mutex mutex;
-  bool abandoned = false;
+  /// The worker uses the members below `abandoned` only under `mutex` and while `abandoned` is
+  /// false. The reactor's thread uses them while no worker does.
+  Mutex mutex;
+  bool abandoned STDCHK_GUARDED_BY(mutex) = false;
   std::vector<std::byte*> have;
   std::vector<std::byte*> make;  ///< in the arena
   std::vector<std::uint32_t> input_crcs;
@@ -76,7 +78,7 @@ void StripeBuilder::cancel() {
   if (current_) {
     reactor_.cancel(current_->timer);
     for (const auto& read : current_->reads) read->forget();
-    const std::lock_guard lock(current_->mutex);
+    const MutexLock lock(current_->mutex);
     current_->abandoned = true;
   }
   // Destroying a link ends its reads. That must happen before current_ is released.
@@ -284,7 +286,7 @@ void StripeBuilder::Request::work() {
 void StripeBuilder::compute() {
   executor_.run([this, request = current_, alive = lifetime_.watch()] {
     {
-      const std::lock_guard lock(request->mutex);
+      const MutexLock lock(request->mutex);
       if (request->abandoned) return;
       request->work();
     }
@@ -337,7 +339,7 @@ void StripeBuilder::end_late() {
   log::warning("a stripe was not made in time");
   for (const auto& read : current_->reads) read->forget();
   {
-    const std::lock_guard lock(current_->mutex);
+    const MutexLock lock(current_->mutex);
     current_->abandoned = true;
   }
   for (const auto& info : current_->wanted.sources) sources_.erase(info.id);

@@ -17,6 +17,7 @@
 #include "benefactor/drain/striping.h"
 #include "benefactor/memory/chunk_check.h"
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
 #include "core/chunk/naming.h"
 
 namespace stdchk::benefactor {
@@ -185,14 +186,15 @@ Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) 
 class FileDrainer::Turn {
  public:
   explicit Turn(FileDrainer& owner) : owner_(owner) {
-    std::unique_lock lock(owner_.turn_mutex_);
-    mine_ = owner_.turn_over_.wait_for(lock, kTurnMax, [&] { return !owner_.turn_taken_; });
+    MutexLock lock(owner_.turn_mutex_);
+    mine_ = owner_.turn_over_.wait_for(
+        lock, kTurnMax, [&]() STDCHK_REQUIRES(owner_.turn_mutex_) { return !owner_.turn_taken_; });
     if (mine_) owner_.turn_taken_ = true;
   }
   ~Turn() {
     if (!mine_) return;
     {
-      const std::lock_guard lock(owner_.turn_mutex_);
+      const MutexLock lock(owner_.turn_mutex_);
       owner_.turn_taken_ = false;
     }
     owner_.turn_over_.notify_one();

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <string>
 
 #include "benefactor/drain/drainer.h"
 #include "benefactor/drain/rate_limiter.h"
 #include "benefactor/memory/stop.h"
+#include "core/base/mutex.h"
 #include "core/files/drain_directory.h"
 #include "core/values/types.h"
 
@@ -56,9 +55,9 @@ class FileDrainer final : public Drainer {
   RateLimiter limiter_;
   const Clock& clock_;
   Stop& stop_;
-  std::mutex turn_mutex_;
-  std::condition_variable turn_over_;
-  bool turn_taken_ = false;
+  Mutex turn_mutex_;
+  CondVar turn_over_;
+  bool turn_taken_ STDCHK_GUARDED_BY(turn_mutex_) = false;
 };
 
 }  // namespace stdchk::benefactor

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::benefactor {
 
@@ -20,7 +20,7 @@ class RateLimiter {
 
   Duration reserve(std::uint64_t bytes, Time now) {
     if (rate_ == 0) return Duration::zero();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     paid_until_ = std::max(paid_until_, now - burst_);
     // Uses double, because bytes * 10^9 may exceed 64 bits. The error is below 1 ns per MiB.
     paid_until_ += Duration(
@@ -31,8 +31,9 @@ class RateLimiter {
  private:
   const std::uint64_t rate_;
   const Duration burst_;
-  std::mutex mutex_;
-  Time paid_until_{};  ///< the time at which the rate has covered all bytes reserved so far
+  Mutex mutex_;
+  /// The time at which the rate has covered all bytes reserved so far.
+  Time paid_until_ STDCHK_GUARDED_BY(mutex_){};
 };
 
 }  // namespace stdchk::benefactor

@@ -10,16 +10,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/base/units.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -294,11 +293,11 @@ Outcome<void> Arena::prefault(const ArenaOptions& options, const Clock& clock) {
   // checked again, or the last process to start would wake the OOM killer.
   const bool recheck = options.check_machine && page_bytes_ == kCommonPage;
   std::atomic<std::uint64_t> next{0};
-  std::mutex mutex;
+  Mutex mutex;
   Outcome<void> outcome;
   std::atomic<bool> failed{false};
   const auto give_up = [&](Outcome<void> why) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (!failed.exchange(true)) outcome = std::move(why);
   };
   const auto work = [&] {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
 #include "core/chunk/extent_header.h"
 #include "core/chunk/naming.h"
 
@@ -55,13 +56,13 @@ msg::ReportExtents::Reply report_extents(ByteSpan arena, const msg::ReportExtent
 }
 
 void Forgetter::lose_link() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++link_;
 }
 
 Result<msg::ForgetExtents::Reply> Forgetter::forget(const msg::ForgetExtents& request,
                                                     std::uint64_t link) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (link != link_) return fail(Code::kStale, "benefactor.forget");
   msg::ForgetExtents::Reply reply;
   for (const msg::FoundExtent& wanted : request.extents) {

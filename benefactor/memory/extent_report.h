@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/messages/messages.h"
 #include "core/values/types.h"
@@ -31,7 +31,10 @@ class Forgetter {
   Forgetter& operator=(const Forgetter&) = delete;
 
   /// The number of the present link, for forget().
-  std::uint64_t link() const { return link_; }
+  std::uint64_t link() const {
+    const MutexLock lock(mutex_);
+    return link_;
+  }
   /// Notes that the link is lost. Waits for a request that is being executed.
   void lose_link();
   /// Clears those headers that still equal the reported ones. Fails with kStale, without doing
@@ -40,8 +43,8 @@ class Forgetter {
 
  private:
   const MutableByteSpan arena_;
-  std::mutex mutex_;
-  std::uint64_t link_ = 0;  ///< changes only under the mutex
+  mutable Mutex mutex_;
+  std::uint64_t link_ STDCHK_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stdchk::benefactor

@@ -1,11 +1,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::benefactor {
 
@@ -20,7 +19,7 @@ class Stop {
 
   void request() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       requested_ = true;
     }
     wake_.notify_all();
@@ -32,14 +31,14 @@ class Stop {
       pause_(time);
       return !requested();
     }
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     return !wake_.wait_for(lock, time, [this] { return requested(); });
   }
 
  private:
   std::function<void(Duration)> pause_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
+  Mutex mutex_;
+  CondVar wake_;
   std::atomic<bool> requested_{false};
 };
 

@@ -5,10 +5,10 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "core/base/executor.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::benefactor {
 
@@ -28,7 +28,7 @@ class JobLines {
 
   void run(Line line, std::function<void()> work) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto [at, is_first] = waiting_.try_emplace(line);
       if (!is_first) return at->second.push_back(std::move(work));
     }
@@ -39,14 +39,14 @@ class JobLines {
   }
   /// Returns the number of lines with work that runs or waits for a thread.
   std::size_t count() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return waiting_.size();
   }
 
  private:
   /// Returns the next work of the line; nothing when the line has ended.
   std::function<void()> next_of(Line line) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto at = waiting_.find(line);
     if (at->second.empty()) {
       waiting_.erase(at);
@@ -58,8 +58,9 @@ class JobLines {
   }
 
   Executor& executor_;
-  mutable std::mutex mutex_;
-  std::map<Line, std::deque<std::function<void()>>> waiting_;  ///< work behind the running work
+  mutable Mutex mutex_;
+  /// Work behind the running work.
+  std::map<Line, std::deque<std::function<void()>>> waiting_ STDCHK_GUARDED_BY(mutex_);
 };
 
 }  // namespace stdchk::benefactor

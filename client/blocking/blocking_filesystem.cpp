@@ -9,6 +9,7 @@
 #include "client/blocking/blocking_file.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/base/thread.h"
 #include "core/runtime/ask_reactor.h"
 
@@ -146,8 +147,8 @@ Result<Figures> BlockingFilesystem::figures(Duration longest) {
 Result<msg::Reply> BlockingFilesystem::ask(msg::Request request) {
   // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
   struct Waiting {
-    std::mutex mutex;
-    std::condition_variable answered;
+    Mutex mutex;
+    CondVar answered;
     std::optional<rpc::Answer> answer;
   };
   auto waiting = std::make_shared<Waiting>();
@@ -156,13 +157,13 @@ Result<msg::Reply> BlockingFilesystem::ask(msg::Request request) {
     const Lock lock(engine_->shared().mutex);
     engine_->call(std::move(request), [waiting](rpc::Answer answer) {
       {
-        const std::scoped_lock inner(waiting->mutex);
+        const MutexLock inner(waiting->mutex);
         waiting->answer = std::move(answer);
       }
       waiting->answered.notify_one();
     });
   }
-  std::unique_lock lock(waiting->mutex);
+  MutexLock lock(waiting->mutex);
   while (!waiting->answer.has_value()) {
     if (clock_.now() >= until) return fail(Code::kManagerLost, "client.call");
     waiting->answered.wait_for(lock, kWaitMax);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/base/thread.h"
 
 namespace stdchk::client {
@@ -19,22 +20,24 @@ constexpr auto kEndPatience = 2s;
 FileThreads::FileThreads() : state_(std::make_shared<State>()) {}
 
 FileThreads::~FileThreads() {
-  std::unique_lock lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   state_->closed = true;
   state_->lines.clear();
   state_->waiting = 0;
   state_->changed.notify_all();
-  (void)state_->changed.wait_for(lock, kEndPatience, [this] { return state_->reading == 0; });
-  state_->changed.wait(lock, [this] { return state_->delivering == 0; });
+  State& state = *state_;
+  (void)state.changed.wait_for(lock, kEndPatience,
+                               [&]() STDCHK_REQUIRES(state.mutex) { return state.reading == 0; });
+  state.changed.wait(lock, [&]() STDCHK_REQUIRES(state.mutex) { return state.delivering == 0; });
 }
 
 std::size_t FileThreads::thread_count() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->threads;
 }
 
 void FileThreads::run(FileWork work) {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (state_->closed) return;
   Line& line = state_->lines[work.owner];
   line.waiting.push_back(std::move(work));
@@ -51,9 +54,9 @@ void FileThreads::run(FileWork work) {
   thread.detach();
 }
 
-/// Takes work of the next user in turn who may have one more thread. Lock held.
+/// Takes work of the next user in turn who may have one more thread.
 bool FileThreads::take(State& state, FileWork& work) {
-  const auto try_line = [&](auto at) {
+  const auto try_line = [&](auto at) STDCHK_REQUIRES(state.mutex) {
     Line& line = at->second;
     if (line.waiting.empty() || line.running >= kThreadsOfOne) return false;
     work = std::move(line.waiting.front());
@@ -74,7 +77,7 @@ bool FileThreads::take(State& state, FileWork& work) {
 }
 
 void FileThreads::serve(const std::shared_ptr<State>& state) {
-  std::unique_lock lock(state->mutex);
+  MutexLock lock(state->mutex);
   while (!state->closed) {
     FileWork work;
     if (!take(*state, work)) {

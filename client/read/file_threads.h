@@ -1,16 +1,15 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "core/base/executor.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::client {
 
@@ -74,19 +73,20 @@ class FileThreads final : public FileExecutor {
     std::size_t running = 0;
   };
   struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::map<std::uint32_t, Line> lines;
-    std::uint32_t last_owner = 0;  ///< whose work was begun last: the next one's comes next
-    std::size_t threads = 0;
-    std::size_t idle = 0;
-    std::size_t waiting = 0;  ///< in all lines
-    std::size_t reading = 0;
-    std::size_t delivering = 0;
-    bool closed = false;
+    Mutex mutex;
+    CondVar changed;
+    std::map<std::uint32_t, Line> lines STDCHK_GUARDED_BY(mutex);
+    /// The user whose work began last; the next user's work begins next.
+    std::uint32_t last_owner STDCHK_GUARDED_BY(mutex) = 0;
+    std::size_t threads STDCHK_GUARDED_BY(mutex) = 0;
+    std::size_t idle STDCHK_GUARDED_BY(mutex) = 0;
+    std::size_t waiting STDCHK_GUARDED_BY(mutex) = 0;  ///< in all lines
+    std::size_t reading STDCHK_GUARDED_BY(mutex) = 0;
+    std::size_t delivering STDCHK_GUARDED_BY(mutex) = 0;
+    bool closed STDCHK_GUARDED_BY(mutex) = false;
   };
   static void serve(const std::shared_ptr<State>& state);
-  static bool take(State& state, FileWork& work);
+  static bool take(State& state, FileWork& work) STDCHK_REQUIRES(state.mutex);
 
   const std::shared_ptr<State> state_;
 };

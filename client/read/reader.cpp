@@ -10,6 +10,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/chunk/crc_joined.h"
 #include "core/chunk/naming.h"
 
@@ -82,7 +83,7 @@ Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
 /// Reads a part into `out`; kCorrupt: it is not what was drained.
 Status read_file_part(int fd, DrainedChunk& chunk, std::uint64_t offset, MutableByteSpan out) {
   {
-    const std::lock_guard lock(chunk.mutex);
+    const MutexLock lock(chunk.mutex);
     if (chunk.part_crcs.empty()) {
       std::vector<std::byte> room(limits::kDrainedPartBytes);
       STDCHK_ASSIGN(chunk.part_crcs, part_crcs(fd, chunk, room));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/mutex.h"
+
 namespace stdchk::client {
 
 MapStore::MapStore(Shared& shared, std::function<ClientId()> client, Call call,
@@ -17,7 +19,7 @@ VersionMapPtr MapStore::open(FileId file, Version version) {
     if (owned->pinned_in == 0) return;
     bool first = false;
     {
-      const std::lock_guard lock(released->mutex);
+      const MutexLock lock(released->mutex);
       first = released->pins.empty();
       released->pins.push_back({{owned->file, owned->version}, owned->pinned_in});
     }
@@ -106,7 +108,7 @@ void MapStore::on_late_page(FileId file, const rpc::Answer& answer) {
 void MapStore::collect() {
   std::vector<Released::Pin> gone;
   {
-    const std::lock_guard lock(released_->mutex);
+    const MutexLock lock(released_->mutex);
     gone.swap(released_->pins);
   }
   for (const Released::Pin& each : gone) {

@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "client/read/packed_map.h"
 #include "core/base/clock.h"
 #include "core/base/descriptor.h"
+#include "core/base/mutex.h"
 #include "core/messages/messages.h"
 #include "transport/rpc.h"
 
@@ -42,7 +42,7 @@ struct DrainedChunk {
   const std::uint64_t offset;
   const std::uint32_t length;
   const std::uint32_t crc;
-  std::mutex mutex;                      ///< held while the chunk is read through
+  Mutex mutex;                           ///< held while the chunk is read through
   std::vector<std::uint32_t> part_crcs;  ///< set once; until then guarded by `mutex`
 };
 
@@ -110,7 +110,7 @@ class MapStore {
       Key key;
       std::uint64_t life = 0;
     };
-    std::mutex mutex;
+    Mutex mutex;
     std::vector<Pin> pins;
     std::function<void()> collect_soon;
   };

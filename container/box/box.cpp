@@ -16,6 +16,7 @@
 #include "container/init/files.h"
 #include "container/init/modes.h"
 #include "container/layers/archive.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::container {
 namespace {
@@ -160,7 +161,7 @@ Outcome<std::uint64_t> Box::save(Duration deadline) {
 }
 
 Outcome<std::uint64_t> Box::store(const std::string& path, Duration deadline) {
-  const std::lock_guard lock(image_mutex_);
+  const MutexLock lock(image_mutex_);
   auto bytes = pack_image(image_, path, deadline, cancelled_);
   std::error_code ignored;
   fs::remove_all(image_, ignored);
@@ -169,7 +170,7 @@ Outcome<std::uint64_t> Box::store(const std::string& path, Duration deadline) {
 
 void Box::discard() {
   cancel_store();
-  const std::lock_guard lock(image_mutex_);
+  const MutexLock lock(image_mutex_);
   std::error_code ignored;
   fs::remove_all(image_, ignored);
 }

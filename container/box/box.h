@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "container/box/network.h"
 #include "container/criu/criu.h"
 #include "container/description/description.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::container {
 
@@ -91,7 +91,7 @@ class Box {
   const BoxNetwork network_;
   ControlGroup group_;
   std::atomic<bool> cancelled_ = false;
-  std::mutex image_mutex_;  ///< held while the image is stored or changed
+  Mutex image_mutex_;  ///< held while the image is stored or changed
   pid_t init_ = 0;
 };
 

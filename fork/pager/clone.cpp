@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "fork/pager/faults.h"
 
 namespace stdchk::pager {
@@ -43,7 +44,7 @@ Clone::Clone(const CloneRecord& record, std::shared_ptr<Image> image, Descriptor
       runs_(least, most) {}
 
 CloneRecord Clone::record() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return record_;
 }
 
@@ -57,12 +58,12 @@ std::optional<uffd_msg> Clone::next_event() {
 }
 
 std::optional<std::uint64_t> Clone::offset_of(std::uint64_t address) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return record_.regions.offset_of(address);
 }
 
 std::optional<BlockRange> Clone::blocks_of(std::uint64_t offset, std::uint64_t length) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (length == 0 || offset > record_.length || length > record_.length - offset) {
     return std::nullopt;
   }
@@ -74,12 +75,12 @@ std::optional<BlockRange> Clone::blocks_of(std::uint64_t offset, std::uint64_t l
 }
 
 std::uint32_t Clone::blocks_ahead(std::uint64_t block) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return runs_.touched(block);
 }
 
 void Clone::moved(std::uint64_t from, std::uint64_t to, std::uint64_t length) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (record_.regions.move(from, to, length)) return;
   log::warning(
       "Process {} has moved a mapping of image {} in more than {} parts; a page of it will not be "

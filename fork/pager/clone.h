@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "core/base/descriptor.h"
+#include "core/base/mutex.h"
 #include "fork/pager/image.h"
 #include "fork/pager/regions.h"
 #include "fork/pager/run_detector.h"
@@ -75,9 +75,9 @@ class Clone {
   const Descriptor faults_;
   const Descriptor socket_;
   const Descriptor process_;  ///< a pidfd
-  mutable std::mutex mutex_;
-  CloneRecord record_;  ///< guarded by mutex_
-  RunDetector runs_;    ///< guarded by mutex_
+  mutable Mutex mutex_;
+  CloneRecord record_ STDCHK_GUARDED_BY(mutex_);
+  RunDetector runs_ STDCHK_GUARDED_BY(mutex_);
 };
 
 }  // namespace stdchk::pager

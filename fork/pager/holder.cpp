@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "fork/pager/passing.h"
 
 namespace stdchk::pager {
@@ -114,7 +115,7 @@ Status HolderLink::keep(KeptKind kind, std::uint64_t id, const std::string& reco
   Message message;
   message.told = {kind, 1, id};
   std::memcpy(message.record.data(), record.data(), record.size());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const int error = send_message(socket_.get(), &message, sizeof(Told) + record.size(), files);
   if (error != 0) return fail(Code::kSystem, "pager.keep", error);
   return {};
@@ -122,7 +123,7 @@ Status HolderLink::keep(KeptKind kind, std::uint64_t id, const std::string& reco
 
 void HolderLink::drop(KeptKind kind, std::uint64_t id) {
   const Told told{kind, 0, id};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   static_cast<void>(send_message(socket_.get(), &told, sizeof(told)));
 }
 

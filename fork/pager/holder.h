@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/descriptor.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 
 /// The holder: a process that keeps the page server's descriptors and records when the page server
@@ -45,7 +45,7 @@ class HolderLink {
   int socket() const { return socket_.get(); }
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   const Descriptor socket_;
 };
 

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/base/mutex.h"
+
 namespace stdchk::pager {
 namespace {
 
@@ -82,6 +84,7 @@ Status Image::adopt_present() {
     const std::uint64_t first = (static_cast<std::uint64_t>(data) + kBlockBytes - 1) / kBlockBytes;
     const std::uint64_t behind = static_cast<std::uint64_t>(hole) / kBlockBytes;
     if (behind > first) {
+      const MutexLock lock(mutex_);
       table_.adopt({first, behind - first});
       host_.counts.bytes_present += (behind - first) * kBlockBytes;
     }
@@ -95,7 +98,7 @@ void Image::fault(const Waiter& waiter, std::uint64_t offset, std::uint32_t ahea
   host_.counts.faults.fetch_add(1, std::memory_order_relaxed);
   BlockRange claimed{block, 0};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto state = table_.want(block, waiter);
     // A clone that jumps waits for one block only. The rest of the window follows behind it.
     const std::uint64_t first_piece = ahead <= kPieceBlocks / 2 ? 1 : kPieceBlocks;
@@ -119,13 +122,14 @@ void Image::fault(const Waiter& waiter, std::uint64_t offset, std::uint32_t ahea
 void Image::plan_ahead(std::uint64_t block, std::uint64_t from, std::uint64_t until) {
   std::vector<BlockRange> recorded;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     recorded = recorded_.following(block, kOrderAhead);
     until = std::min(until, table_.block_count());
-    const auto is_absent = [&](const BlockRange& range) {
+    const auto is_absent = [&](const BlockRange& range) STDCHK_REQUIRES(mutex_) {
       return table_.state(range.first) == BlockTable::State::kAbsent;
     };
-    std::erase_if(recorded, [&](const BlockRange& range) { return !is_absent(range); });
+    std::erase_if(recorded, [&](const BlockRange& range)
+                                STDCHK_REQUIRES(mutex_) { return !is_absent(range); });
   }
   for (; from < until; from += kPieceBlocks) {
     host_.later(*this, {from, std::min(kPieceBlocks, until - from)});
@@ -137,7 +141,7 @@ void Image::fetch_ahead(const BlockRange& range, Piece& piece) {
   for (std::uint64_t at = range.first; at < range.end();) {
     BlockRange claimed{at, 0};
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (at >= table_.block_count()) return;
       claimed = table_.claim(at, std::min(kPieceBlocks, range.end() - at));
     }
@@ -152,10 +156,11 @@ Status Image::fetch(const BlockRange& range, Piece& piece) {
   for (std::uint64_t at = range.first; at < range.end();) {
     BlockRange claimed{at, 0};
     {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       if (table_.state(at) == BlockTable::State::kFetching) {
-        const bool ended = changed_.wait_until(
-            lock, until, [&] { return table_.state(at) != BlockTable::State::kFetching; });
+        const bool ended = changed_.wait_until(lock, until, [&]() STDCHK_REQUIRES(mutex_) {
+          return table_.state(at) != BlockTable::State::kFetching;
+        });
         if (!ended) return fail(Code::kDeadline, "pager.fetch");
       }
       if (table_.state(at) == BlockTable::State::kPresent) {
@@ -183,7 +188,7 @@ Status Image::fill(const BlockRange& range, bool ahead, Piece& piece) {
     // A lost chunk must not deny its neighbour's blocks, so each wanted block is fetched again
     // alone.
     for (std::uint64_t block = range.first; block < range.end(); ++block) {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       const bool wanted = table_.is_wanted(block);
       std::vector<Waiter> none;
       if (!wanted) table_.failed({block, 1}, none);
@@ -195,7 +200,7 @@ Status Image::fill(const BlockRange& range, bool ahead, Piece& piece) {
   }
   std::vector<Waiter> waiters;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (status) {
       table_.filled(range, waiters);
     } else {
@@ -240,12 +245,12 @@ Status Image::read(const BlockRange& range, Piece& piece) {
 }
 
 void Image::forget(std::uint64_t clone) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   table_.forget(clone);
 }
 
 std::uint64_t Image::evict_oldest() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const BlockRange range = table_.evict_oldest();
   if (range.count == 0) return 0;
   const std::uint64_t bytes = range.count * kBlockBytes;
@@ -259,12 +264,12 @@ std::uint64_t Image::evict_oldest() {
 }
 
 std::uint64_t Image::present_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return table_.present_count() * kBlockBytes;
 }
 
 void Image::visit_absent(const std::function<void(const BlockRange&)>& visit) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (std::uint64_t at = 0; at < table_.block_count();) {
     BlockRange range{at, 0};
     while (range.end() < table_.block_count() &&
@@ -277,14 +282,14 @@ void Image::visit_absent(const std::function<void(const BlockRange&)>& visit) co
 }
 
 void Image::use_order(std::string_view text) {
+  const MutexLock lock(mutex_);
   auto order = TouchOrder::decode(text, table_.block_count());
   if (!order) return;
-  const std::lock_guard lock(mutex_);
   recorded_ = std::move(*order);
 }
 
 std::string Image::new_order() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return touched_.size() > recorded_.size() ? touched_.encode() : std::string();
 }
 

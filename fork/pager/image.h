@@ -1,15 +1,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "core/base/descriptor.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "fork/pager/block_table.h"
 #include "fork/pager/source.h"
@@ -108,11 +107,11 @@ class Image : public std::enable_shared_from_this<Image> {
   const Descriptor readable_;
   const Host host_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;  ///< signals the end of a fetch
-  BlockTable table_;                 ///< guarded by mutex_
-  TouchOrder touched_;               ///< guarded by mutex_
-  TouchOrder recorded_;              ///< guarded by mutex_; of an earlier host
+  mutable Mutex mutex_;
+  CondVar changed_;  ///< signals the end of a fetch
+  BlockTable table_ STDCHK_GUARDED_BY(mutex_);
+  TouchOrder touched_ STDCHK_GUARDED_BY(mutex_);
+  TouchOrder recorded_ STDCHK_GUARDED_BY(mutex_);  ///< of an earlier host
 };
 
 }  // namespace stdchk::pager

@@ -14,15 +14,17 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "core/base/mutex.h"
 #include "fork/pager/faults.h"
 #include "fork/pager/messages.h"
 #include "fork/pager/passing.h"
 #include "fork/pager/stdchk_map.h"
 
 using namespace stdchk::pager;
+using stdchk::Mutex;
+using stdchk::MutexLock;
 
 namespace {
 
@@ -72,11 +74,11 @@ struct Mapping {
   File socket;               ///< its end tells the server that the mapping is gone
   /// Kept open: without a reader, absent pages would read as zeros if the server vanished.
   File faults;
-  std::mutex fetching;  ///< one FetchRequest at a time
+  Mutex fetching;  ///< one FetchRequest at a time
 };
 
-std::mutex mappings_mutex;
-std::map<std::uintptr_t, std::shared_ptr<Mapping>>& mappings() {
+Mutex mappings_mutex;
+std::map<std::uintptr_t, std::shared_ptr<Mapping>>& mappings() STDCHK_REQUIRES(mappings_mutex) {
   static auto* all = new std::map<std::uintptr_t, std::shared_ptr<Mapping>>;
   return *all;
 }
@@ -255,7 +257,7 @@ void* stdchk_map_image(const char* image, const struct stdchk_map_options* given
     return nullptr;
   }
   if (length != nullptr) *length = static_cast<size_t>(reply.length);
-  const std::lock_guard lock(mappings_mutex);
+  const MutexLock lock(mappings_mutex);
   mappings()[reinterpret_cast<std::uintptr_t>(at)] = std::move(mapping);
   return at;
 }
@@ -265,7 +267,7 @@ int stdchk_map_fetch(const void* address, size_t length) {
   std::shared_ptr<Mapping> mapping;
   FetchRequest wanted;
   {
-    const std::lock_guard lock(mappings_mutex);
+    const MutexLock lock(mappings_mutex);
     auto next = mappings().upper_bound(from);
     if (next == mappings().begin()) return failed("No image is mapped there.", EINVAL);
     --next;
@@ -276,7 +278,7 @@ int stdchk_map_fetch(const void* address, size_t length) {
   if (wanted.offset > mapping->length || length > mapping->length - wanted.offset) {
     return failed("The range is not within one mapping.", EINVAL);
   }
-  const std::lock_guard one(mapping->fetching);
+  const MutexLock one(mapping->fetching);
   const std::uint64_t end = wanted.offset + length;
   for (; wanted.offset < end; wanted.offset += wanted.length) {
     wanted.length = std::min(end - wanted.offset, kFetchBytesMax);
@@ -289,7 +291,7 @@ int stdchk_map_fetch(const void* address, size_t length) {
 int stdchk_unmap_image(void* address) {
   std::shared_ptr<Mapping> mapping;
   {
-    const std::lock_guard lock(mappings_mutex);
+    const MutexLock lock(mappings_mutex);
     const auto found = mappings().find(reinterpret_cast<std::uintptr_t>(address));
     if (found == mappings().end()) return failed("No image is mapped there.", EINVAL);
     mapping = std::move(found->second);

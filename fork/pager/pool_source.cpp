@@ -6,6 +6,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "fork/pager/touch_order.h"
 
 namespace stdchk::pager {
@@ -53,7 +54,7 @@ constexpr std::size_t kShortBytes = 64 * limits::kKiB;
 }  // namespace
 
 Result<client::Filesystem*> PoolConnection::get() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (filesystem_ != nullptr) return filesystem_.get();
   if (options_.manager_address.empty()) {
     return fail(Code::kConfig, "pager.pool: stdchk-pager was started without --manager");
@@ -108,7 +109,7 @@ std::string PoolSource::key() const {
 }
 
 Result<client::File*> PoolSource::file(std::size_t index) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (files_[index] == nullptr) {
     STDCHK_ASSIGN(client::Filesystem * filesystem, pool_.get());
     Identity wanted = identity_;

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "client/api/filesystem.h"
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "fork/pager/source.h"
 
 namespace stdchk::pager {
@@ -30,10 +30,10 @@ class PoolConnection {
  private:
   const client::Options options_;
   const Clock& clock_;
-  std::mutex mutex_;
-  std::unique_ptr<client::Filesystem> filesystem_;
-  std::optional<Error> failed_;
-  Time failed_at_{};
+  Mutex mutex_;
+  std::unique_ptr<client::Filesystem> filesystem_ STDCHK_GUARDED_BY(mutex_);
+  std::optional<Error> failed_ STDCHK_GUARDED_BY(mutex_);
+  Time failed_at_ STDCHK_GUARDED_BY(mutex_){};
 };
 
 /// A PoolSource supplies the bytes of one version of a file of the pool. The client library checks
@@ -83,8 +83,8 @@ class PoolSource final : public Source {
   PoolConnection& pool_;
   const std::string path_;
   const Identity identity_;
-  std::mutex mutex_;
-  Files files_;  ///< guarded by mutex_; the last is for runs; nullptr: not open yet
+  Mutex mutex_;
+  Files files_ STDCHK_GUARDED_BY(mutex_);  ///< the last is for runs; nullptr: not open yet
 };
 
 }  // namespace stdchk::pager

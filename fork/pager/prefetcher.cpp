@@ -1,5 +1,6 @@
 #include "fork/pager/prefetcher.h"
 
+#include "core/base/mutex.h"
 #include "core/base/thread.h"
 
 namespace stdchk::pager {
@@ -13,7 +14,7 @@ Prefetcher::Prefetcher(std::size_t threads, std::function<void()> fetched)
 
 Prefetcher::~Prefetcher() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   wake_.notify_all();
@@ -22,7 +23,7 @@ Prefetcher::~Prefetcher() {
 
 void Prefetcher::add(std::weak_ptr<Image> image, const BlockRange& range) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (queue_.size() >= kQueueMax) {
       ++dropped_;
       return;
@@ -33,7 +34,7 @@ void Prefetcher::add(std::weak_ptr<Image> image, const BlockRange& range) {
 }
 
 std::uint64_t Prefetcher::dropped() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return dropped_;
 }
 
@@ -42,8 +43,8 @@ void Prefetcher::work() {
   for (;;) {
     Job job;
     {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+      MutexLock lock(mutex_);
+      wake_.wait(lock, [this]() STDCHK_REQUIRES(mutex_) { return ending_ || !queue_.empty(); });
       if (ending_) return;
       job = std::move(queue_.front());
       queue_.pop_front();

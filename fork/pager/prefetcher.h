@@ -1,14 +1,13 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "fork/pager/image.h"
 
 namespace stdchk::pager {
@@ -39,11 +38,11 @@ class Prefetcher {
   void work();
 
   const std::function<void()> fetched_;
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Job> queue_;      ///< guarded by mutex_
-  bool ending_ = false;        ///< guarded by mutex_
-  std::uint64_t dropped_ = 0;  ///< guarded by mutex_
+  mutable Mutex mutex_;
+  CondVar wake_;
+  std::deque<Job> queue_ STDCHK_GUARDED_BY(mutex_);
+  bool ending_ STDCHK_GUARDED_BY(mutex_) = false;
+  std::uint64_t dropped_ STDCHK_GUARDED_BY(mutex_) = 0;
   std::vector<std::thread> threads_;
 };
 

@@ -3,12 +3,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "fork/pager/clone.h"
 #include "fork/pager/image.h"
 
@@ -45,11 +44,12 @@ class Registry {
   std::size_t clone_count() const;
 
  private:
-  mutable std::shared_mutex mutex_;
-  std::uint64_t last_id_ = 0;
-  std::map<std::string, ImagePtr> images_;
-  std::unordered_map<std::uint64_t, ClonePtr> clones_;
-  std::unordered_map<std::uint64_t, std::uint64_t> mapped_;  ///< image's id: number of clones
+  mutable SharedMutex mutex_;
+  std::uint64_t last_id_ STDCHK_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, ImagePtr> images_ STDCHK_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, ClonePtr> clones_ STDCHK_GUARDED_BY(mutex_);
+  /// The number of clones, by the image's id.
+  std::unordered_map<std::uint64_t, std::uint64_t> mapped_ STDCHK_GUARDED_BY(mutex_);
 };
 
 }  // namespace stdchk::pager

@@ -16,6 +16,7 @@
 
 #include "core/base/assert.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/base/thread.h"
 #include "fork/pager/faults.h"
 #include "fork/pager/file_source.h"
@@ -197,8 +198,7 @@ void Server::deny(const Image& image, const Waiter& waiter, std::uint64_t block,
 
 void Server::make_room() {
   if (counts_.bytes_present.load(std::memory_order_relaxed) <= options_.memory_bytes) return;
-  const std::unique_lock one(evicting_, std::try_to_lock);
-  if (!one) return;
+  if (!evicting_.try_lock()) return;
   const std::uint64_t target = options_.memory_bytes - options_.memory_bytes / kSlackShare;
   // Unmapped images lose their memory first. Then the oldest ranges of mapped images go.
   for (const bool mapped : {false, true}) {
@@ -206,6 +206,7 @@ void Server::make_room() {
       if (evict(mapped) == 0) break;
     }
   }
+  evicting_.unlock();
 }
 
 /// Evicts the oldest range of each mapped image, or of each unmapped image. Returns the number of

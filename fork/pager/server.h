@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/descriptor.h"
 #include "core/base/executor.h"
+#include "core/base/mutex.h"
 #include "fork/pager/clone.h"
 #include "fork/pager/holder.h"
 #include "fork/pager/image.h"
@@ -95,7 +95,7 @@ class Server {
   const Descriptor faults_;   ///< epoll of all userfaultfds; data: the clone's id, 0: the end
   const Descriptor sockets_;  ///< epoll of all clones' sockets
   const Descriptor ending_;   ///< eventfd that ends the workers
-  std::mutex evicting_;
+  Mutex evicting_;
   std::unique_ptr<Prefetcher> prefetcher_;
   std::unique_ptr<ThreadExecutor> door_;
   std::vector<std::thread> workers_;

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/files/durable.h"
 #include "manager/journal/journal_codec.h"
 
@@ -156,7 +157,10 @@ Status SqliteJournal::load(Reactor& reactor, const Apply& apply) {
     STDCHK_TRY(apply(command));
     ++since_snapshot_;
   }
-  stopping_ = false;
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = false;
+  }
   thread_ = std::thread([this] { run(); });
   return {};
 }
@@ -188,7 +192,7 @@ void SqliteJournal::append(const Command& command, Durable durable) {
   entry.encoded = encode_command(command, entry.record);
   entry.durable = std::move(durable);
   ++since_snapshot_;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   queue_.push_back(std::move(entry));
   wake_.notify_one();
 }
@@ -204,7 +208,7 @@ void SqliteJournal::write_snapshot(std::vector<Command> commands) {
   Entry entry;
   entry.snapshot = std::move(commands);
   entry.is_snapshot = true;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   queue_.push_back(std::move(entry));
   wake_.notify_one();
 }
@@ -212,7 +216,7 @@ void SqliteJournal::write_snapshot(std::vector<Command> commands) {
 void SqliteJournal::stop() {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     wake_.notify_one();
   }
@@ -224,8 +228,8 @@ void SqliteJournal::run() {
   for (;;) {
     std::vector<Entry> batch;
     {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      MutexLock lock(mutex_);
+      wake_.wait(lock, [this]() STDCHK_REQUIRES(mutex_) { return stopping_ || !queue_.empty(); });
       if (queue_.empty()) return;
       batch.swap(queue_);
     }
@@ -306,7 +310,7 @@ void SqliteJournal::answer(std::vector<Entry> batch, Status status) {
   for (;;) {
     if (reactor_->post(call)) return;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (stopping_) return;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

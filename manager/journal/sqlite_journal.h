@@ -1,15 +1,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/lifetime.h"
+#include "core/base/mutex.h"
 #include "manager/journal/journal.h"
 
 struct sqlite3;
@@ -80,10 +79,10 @@ class SqliteJournal final : public Journal {
   std::uint64_t since_snapshot_ = 0;
   std::uint64_t snapshot_records_ = 0;  ///< records of the newest snapshot
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<Entry> queue_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  std::vector<Entry> queue_ STDCHK_GUARDED_BY(mutex_);
+  bool stopping_ STDCHK_GUARDED_BY(mutex_) = false;
   Status failed_;  ///< the first failure; belongs to the thread
 
   std::atomic<std::uint64_t> records_{0};           ///< durable records

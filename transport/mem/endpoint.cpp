@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
 #include "transport/mem/mem.h"
 #include "transport/message_limit.h"
 
@@ -33,7 +34,7 @@ class MemRegion final : public MemoryRegion {
             MutableByteSpan memory)
       : fabric_(std::move(fabric)), port_(std::move(port)), key_(key), memory_(memory) {}
   ~MemRegion() override {
-    const std::lock_guard lock(fabric_->mutex);
+    const MutexLock lock(fabric_->mutex);
     port_->regions.erase(key_);
   }
   MemRegion(const MemRegion&) = delete;
@@ -80,7 +81,7 @@ Fabric::~Fabric() = default;
 std::unique_ptr<Endpoint> Fabric::make_endpoint(std::string name, Clock& clock) {
   auto port = std::make_shared<Port>(name);
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     auto& entry = state_->ports[name];
     STDCHK_ASSERT(entry.expired());
     entry = port;
@@ -95,7 +96,7 @@ MemEndpoint::MemEndpoint(std::shared_ptr<FabricState> fabric, std::shared_ptr<Po
 MemEndpoint::~MemEndpoint() {
   forget_destroyed();
   STDCHK_ASSERT(links_.empty());
-  const std::lock_guard lock(fabric_->mutex);
+  const MutexLock lock(fabric_->mutex);
   STDCHK_ASSERT(port_->regions.empty());
   for (const auto& wire : port_->backlog) {
     if (wire->state == WireState::kConnecting) wire->state = WireState::kRefused;
@@ -114,7 +115,7 @@ std::string MemEndpoint::address() const {
 
 Status MemEndpoint::listen(AcceptHandler& handler) {
   accept_handler_ = &handler;
-  const std::lock_guard lock(fabric_->mutex);
+  const MutexLock lock(fabric_->mutex);
   port_->listening = true;
   return {};
 }
@@ -134,7 +135,7 @@ Result<std::unique_ptr<Link>> MemEndpoint::start_link(std::string_view address,
   if (!address.starts_with(kPrefix)) return fail(Code::kInvalidArgument, "mem.connect");
   auto wire = std::make_shared<Wire>();
   {
-    const std::lock_guard lock(fabric_->mutex);
+    const MutexLock lock(fabric_->mutex);
     wire->sides[0].port = port_;
     const auto found = fabric_->ports.find(address.substr(kPrefix.size()));
     auto target = found == fabric_->ports.end() ? nullptr : found->second.lock();
@@ -152,7 +153,7 @@ Result<std::unique_ptr<Link>> MemEndpoint::start_link(std::string_view address,
 }
 
 Result<std::unique_ptr<MemoryRegion>> MemEndpoint::register_memory(MutableByteSpan memory) {
-  const std::lock_guard lock(fabric_->mutex);
+  const MutexLock lock(fabric_->mutex);
   // Scatters keys: a guessed or outdated key should not be valid by accident.
   const std::uint64_t key = ++fabric_->keys_made * 0x9E3779B97F4A7C15ULL;
   port_->regions.emplace(key, memory);
@@ -164,7 +165,7 @@ bool MemEndpoint::accept_waiting() {
   for (;;) {
     std::shared_ptr<Wire> wire;
     {
-      const std::lock_guard lock(fabric_->mutex);
+      const MutexLock lock(fabric_->mutex);
       if (port_->backlog.empty()) return any;
       wire = std::move(port_->backlog.front());
       port_->backlog.pop_front();
@@ -182,13 +183,13 @@ void MemEndpoint::forget_destroyed() {
 }
 
 void MemEndpoint::withhold_access() {
-  const std::lock_guard lock(fabric_->mutex);
+  const MutexLock lock(fabric_->mutex);
   port_->withholds_access = true;
 }
 
 bool MemEndpoint::poll() {
   {
-    const std::lock_guard lock(fabric_->mutex);
+    const MutexLock lock(fabric_->mutex);
     port_->clear_signal();
   }
   bool any = accept_waiting();
@@ -205,7 +206,7 @@ bool MemEndpoint::may_sleep() {
   for (const auto& link : links_) {
     if (!link->idle()) return false;
   }
-  const std::lock_guard lock(fabric_->mutex);
+  const MutexLock lock(fabric_->mutex);
   return !port_->signalled;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/mutex.h"
 #include "transport/mem/endpoint.h"
 
 namespace stdchk::transport::mem {
@@ -29,7 +30,7 @@ LinkCore::LinkCore(MemEndpoint& endpoint, std::shared_ptr<Wire> wire, std::size_
 
 bool LinkCore::connected() const {
   if (!announced_ || closed_) return false;
-  const std::lock_guard lock(endpoint_.fabric().mutex);
+  const MutexLock lock(endpoint_.fabric().mutex);
   return wire_->state == WireState::kConnected;
 }
 
@@ -43,7 +44,7 @@ Status LinkCore::send(ByteSpan message) {
     return fail(Code::kTooLarge, "mem.send");
   }
   if (!announced_ || closed_) return fail(Code::kPeerLost, "mem.send");
-  const std::lock_guard lock(endpoint_.fabric().mutex);
+  const MutexLock lock(endpoint_.fabric().mutex);
   if (wire_->state != WireState::kConnected) return fail(Code::kPeerLost, "mem.send");
   auto& inbox = other().inbox;
   if (inbox.size() >= kMessagesQueuedMax) return fail(Code::kWouldBlock, "mem.send");
@@ -85,7 +86,7 @@ Status LinkCore::start(bool write, std::span<const LocalPiece> pieces, const Rem
 
 bool LinkCore::fence() {
   fenced_here_ = true;
-  const std::lock_guard lock(endpoint_.fabric().mutex);
+  const MutexLock lock(endpoint_.fabric().mutex);
   // Transfers hold the same lock: none is half done now, and none can begin later.
   mine().fenced = true;
   mine().inbox.clear();
@@ -96,7 +97,7 @@ bool LinkCore::fence() {
 }
 
 void LinkCore::grant_access() {
-  const std::lock_guard lock(endpoint_.fabric().mutex);
+  const MutexLock lock(endpoint_.fabric().mutex);
   mine().grants_access = true;
 }
 
@@ -106,7 +107,7 @@ void LinkCore::destroy() {
   handler_ = nullptr;
   closed_ = true;
   {
-    const std::lock_guard lock(endpoint_.fabric().mutex);
+    const MutexLock lock(endpoint_.fabric().mutex);
     wire_->state = WireState::kClosed;
     mine().inbox.clear();
     other().port->signal();
@@ -123,7 +124,7 @@ void LinkCore::finish_all(Code code) {
 }
 
 Status LinkCore::transfer(const Pending& pending) {
-  const std::lock_guard lock(endpoint_.fabric().mutex);
+  const MutexLock lock(endpoint_.fabric().mutex);
   if (wire_->state != WireState::kConnected || other().fenced) {
     return fail(Code::kPeerLost, "mem.rma");
   }
@@ -164,7 +165,7 @@ bool LinkCore::progress() {
 bool LinkCore::progress_connecting() {
   WireState state;
   {
-    const std::lock_guard lock(endpoint_.fabric().mutex);
+    const MutexLock lock(endpoint_.fabric().mutex);
     state = wire_->state;
   }
   if (state == WireState::kConnected) {
@@ -178,7 +179,7 @@ bool LinkCore::progress_connecting() {
   }
   if (endpoint_.clock().now() < connect_by_) return false;
   {
-    const std::lock_guard lock(endpoint_.fabric().mutex);
+    const MutexLock lock(endpoint_.fabric().mutex);
     wire_->state = WireState::kClosed;
   }
   close(Code::kDeadline, "mem.connect");
@@ -201,7 +202,7 @@ bool LinkCore::deliver_messages() {
   for (std::size_t i = 0; i < kBurst && !destroyed(); ++i) {
     std::vector<std::byte> message;
     {
-      const std::lock_guard lock(endpoint_.fabric().mutex);
+      const MutexLock lock(endpoint_.fabric().mutex);
       auto& inbox = mine().inbox;
       if (inbox.empty()) break;
       // The peer has room to send again.
@@ -218,7 +219,7 @@ bool LinkCore::deliver_messages() {
 bool LinkCore::notice_close() {
   if (closed_) return false;
   {
-    const std::lock_guard lock(endpoint_.fabric().mutex);
+    const MutexLock lock(endpoint_.fabric().mutex);
     // Messages from before the close are delivered before on_closed().
     if (wire_->state == WireState::kConnected || !mine().inbox.empty()) return false;
   }

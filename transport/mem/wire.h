@@ -4,10 +4,10 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "transport/transport.h"
 
 /// State that the endpoints of one mem fabric share. FabricState::mutex guards all of it.
@@ -56,9 +56,9 @@ struct Port {
 };
 
 struct FabricState {
-  std::mutex mutex;
-  std::map<std::string, std::weak_ptr<Port>, std::less<>> ports;
-  std::uint64_t keys_made = 0;
+  Mutex mutex;
+  std::map<std::string, std::weak_ptr<Port>, std::less<>> ports STDCHK_GUARDED_BY(mutex);
+  std::uint64_t keys_made STDCHK_GUARDED_BY(mutex) = 0;
 };
 
 }  // namespace stdchk::transport::mem

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <mutex>
 #include <thread>
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "transport/verbs/fragment.h"
 #include "transport/verbs/locked_memory.h"
 
@@ -137,14 +137,14 @@ Result<RegisteredParts> Device::register_memory(MutableByteSpan memory) {
   }
   RegisteredParts parts{std::vector<ibv_mr*>(count), region_part_bytes_};
   std::atomic<std::size_t> next{0};
-  std::mutex mutex;
+  Mutex mutex;
   Status status;
   const auto work = [&] {
     for (std::size_t i = next++; i < count; i = next++) {
       const std::uint64_t at = i * region_part_bytes_;
       const auto mr = register_part(
           memory.subspan(at, std::min<std::uint64_t>(region_part_bytes_, memory.size() - at)));
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (mr.has_value()) {
         parts.mrs[i] = *mr;
       } else {
