@@ -15,7 +15,8 @@ namespace stdchk::client {
 /// Threads: made and destroyed with the lock held.
 class BlockingFile::Measured {
  public:
-  explicit Measured(BlockingFile& file) : engine_(file.filesystem_.engine()) {}
+  explicit Measured(BlockingFile& file) STDCHK_REQUIRES(engine_lock)
+      : engine_(file.filesystem_.engine()) {}
   ~Measured() {
     const auto took = static_cast<std::uint64_t>((engine_.clock().now() - began_).count());
     std::uint64_t& longest = engine_.totals().longest_call_ns;
@@ -44,7 +45,7 @@ class BlockingFile::WindowWait {
   WindowWait& operator=(const WindowWait&) = delete;
   /// Starts the clock when this step was blocked while no slot was free. Returns `status`
   /// unchanged.
-  Status look(Status status) {
+  Status note(Status status) STDCHK_REQUIRES(engine_lock) {
     const bool blocked = !status && status.error().code == Code::kWouldBlock;
     if (blocked && !since_ && engine_.window().free_count() == 0) since_ = engine_.clock().now();
     return status;
@@ -55,11 +56,17 @@ class BlockingFile::WindowWait {
   std::optional<Time> since_;
 };
 
-BlockingFile::BlockingFile(BlockingFilesystem& filesystem, std::unique_ptr<OpenFile> file,
+BlockingFile::BlockingFile(BlockingFilesystem& filesystem, SessionPtr session, bool append,
                            Time opened)
     : filesystem_(filesystem),
-      file_(std::move(file)),
-      id_(file_->id()),
+      file_(filesystem.engine(), std::move(session), append),
+      opened_(opened),
+      written_from_(opened) {}
+
+BlockingFile::BlockingFile(BlockingFilesystem& filesystem, FileId file, SessionPtr session,
+                           VersionMapPtr map, Time opened)
+    : filesystem_(filesystem),
+      file_(filesystem.engine(), file, std::move(session), std::move(map)),
       opened_(opened),
       written_from_(opened) {}
 
@@ -80,12 +87,12 @@ void BlockingFile::count_close() {
 
 BlockingFile::~BlockingFile() {
   Lock lock(filesystem_.engine().shared().mutex);
-  if (!closed_ && file_->writes()) {
-    const SessionPtr session = file_->session();
+  if (!closed_ && file_.writes()) {
+    const SessionPtr session = file_.session();
     if (--session->openers == 0 && !session->end_after_promised_commit())
       session->abort(Code::kCancelled);
   }
-  file_->release(lock);
+  file_.release(lock);
 }
 
 Status BlockingFile::usable() const {
@@ -107,26 +114,26 @@ Status BlockingFile::while_it_moves(Lock& lock, Progress progress, Step step) {
 
 Status BlockingFile::writable() const {
   STDCHK_TRY(usable());
-  if (!file_->writes()) return fail(Code::kInvalidArgument, "client.file: not open for writing");
+  if (!file_.writes()) return fail(Code::kInvalidArgument, "client.file: not open for writing");
   return {};
 }
 
 Attributes BlockingFile::attributes() const {
   Lock lock(filesystem_.engine().shared().mutex);
   if (closed_) return {};
-  return file_->attributes(lock);
+  return file_.attributes(lock);
 }
 
 Result<std::size_t> BlockingFile::read(std::uint64_t offset, MutableByteSpan out) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
   std::size_t done = 0;
-  const Reader::Wait waits(filesystem_.engine().reader(), file_->owner());
+  const DrainedReader::Wait waits(filesystem_.engine().reader().drained(), file_.owner());
   STDCHK_TRY(waits.end(while_it_moves(
       lock, [&] { return done; },
-      [&]() -> Status {
+      [&]() STDCHK_REQUIRES(engine_lock) -> Status {
         if (Status may = waits.check(); !may) return may;
-        return file_->read(lock, offset, out, done);
+        return file_.read(lock, offset, out, done);
       })));
   return done;
 }
@@ -135,12 +142,13 @@ Result<ReadView> BlockingFile::view(std::uint64_t offset, std::size_t bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
   ReadView seen;
-  const Reader::Wait waits(filesystem_.engine().reader(), file_->owner());
-  const Status status = filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
-    if (Status may = waits.check(); !may) return may;
-    STDCHK_ASSIGN(seen, file_->view(lock, offset, bytes));
-    return {};
-  });
+  const DrainedReader::Wait waits(filesystem_.engine().reader().drained(), file_.owner());
+  const Status status =
+      filesystem_.wait(lock, filesystem_.deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
+        if (Status may = waits.check(); !may) return may;
+        STDCHK_ASSIGN(seen, file_.view(lock, offset, bytes));
+        return {};
+      });
   STDCHK_TRY(waits.end(status));
   return seen;
 }
@@ -149,18 +157,21 @@ Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
   const Measured measured(*this);
-  if (file_->appends()) {
-    STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
-      STDCHK_ASSIGN(offset, file_->append_at(lock, bytes.size()));
-      return {};
-    }));
+  if (file_.appends()) {
+    STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(),
+                                [&]() STDCHK_REQUIRES(engine_lock) -> Status {
+                                  STDCHK_ASSIGN(offset, file_.append_at(lock, bytes.size()));
+                                  return {};
+                                }));
   }
   std::size_t done = 0;
   changed_ = true;
   WindowWait window(filesystem_.engine());
   const Status status = while_it_moves(
       lock, [&] { return done; },
-      [&] { return window.look(file_->write(lock, offset, bytes, done)); });
+      [&]() STDCHK_REQUIRES(engine_lock) {
+        return window.note(file_.write(lock, offset, bytes, done));
+      });
   count_written(done, measured.began());
   return status;
 }
@@ -168,13 +179,14 @@ Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
 Status BlockingFile::write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes) {
   const std::size_t chunk = buffer.data().size();
   const bool whole = buffer && bytes.size() == chunk && bytes.data() == buffer.data().data() &&
-                     offset % chunk == 0 && !file_->appends();
+                     offset % chunk == 0 && !file_.appends();
   if (!whole) return write(offset, bytes);
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
   const Measured measured(*this);
-  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(),
-                              [&] { return file_->adopt(lock, *buffer.slot(), offset); }));
+  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() STDCHK_REQUIRES(engine_lock) {
+    return file_.adopt(lock, *buffer.slot(), offset);
+  }));
   changed_ = true;
   count_written(chunk, measured.began());
   buffer.take();
@@ -185,8 +197,9 @@ Status BlockingFile::truncate(std::uint64_t size_bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
   changed_ = true;
-  return filesystem_.wait(lock, filesystem_.deadline(),
-                          [&] { return file_->session()->truncate(size_bytes); });
+  return filesystem_.wait(lock, filesystem_.deadline(), [&]() STDCHK_REQUIRES(engine_lock) {
+    return file_.session()->truncate(size_bytes);
+  });
 }
 
 Result<MutableByteSpan> BlockingFile::reserve(std::uint64_t offset, std::size_t bytes) {
@@ -194,10 +207,11 @@ Result<MutableByteSpan> BlockingFile::reserve(std::uint64_t offset, std::size_t 
   STDCHK_TRY(writable());
   const Measured measured(*this);
   MutableByteSpan span;
-  STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
-    STDCHK_ASSIGN(span, file_->reserve(lock, offset, bytes));
-    return {};
-  }));
+  STDCHK_TRY(
+      filesystem_.wait(lock, filesystem_.deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
+        STDCHK_ASSIGN(span, file_.reserve(lock, offset, bytes));
+        return {};
+      }));
   return span;
 }
 
@@ -205,7 +219,7 @@ Status BlockingFile::submit(std::uint64_t offset, std::size_t bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());
   changed_ = true;
-  STDCHK_TRY(file_->submit(lock, offset, bytes));
+  STDCHK_TRY(file_.submit(lock, offset, bytes));
   count_written(bytes, filesystem_.engine().clock().now());
   return {};
 }
@@ -215,13 +229,13 @@ Status BlockingFile::submit(std::uint64_t offset, std::size_t bytes) {
 Status BlockingFile::wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin) {
   const Time deadline = filesystem_.deadline();
   CompletionPtr done;
-  STDCHK_TRY(filesystem_.wait(lock, deadline, [&]() -> Status {
+  STDCHK_TRY(filesystem_.wait(lock, deadline, [&]() STDCHK_REQUIRES(engine_lock) -> Status {
     STDCHK_ASSIGN(done, begin());
     return {};
   }));
   return while_it_moves(
       lock, [&] { return done->moved; },
-      [&]() -> Status {
+      [&]() STDCHK_REQUIRES(engine_lock) -> Status {
         if (!done->done()) return fail(Code::kWouldBlock, "client.file");
         return *done->status;
       });
@@ -231,18 +245,20 @@ Status BlockingFile::sync() {
   if (!image_) return commit();
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
-  if (!file_->writes()) return {};
+  if (!file_.writes()) return {};
   const Measured measured(*this);
-  const SessionPtr session = file_->session();
-  return wait_for(lock, [&]() -> Result<CompletionPtr> { return session->start_sync(); });
+  const SessionPtr session = file_.session();
+  return wait_for(lock, [&]() STDCHK_REQUIRES(engine_lock) -> Result<CompletionPtr> {
+    return session->start_sync();
+  });
 }
 
 Status BlockingFile::commit() {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
-  if (!file_->writes()) return {};
+  if (!file_.writes()) return {};
   const Measured measured(*this);
-  STDCHK_TRY(wait_for(lock, [&] { return begin_commit(false); }));
+  STDCHK_TRY(wait_for(lock, [&]() STDCHK_REQUIRES(engine_lock) { return begin_commit(false); }));
   STDCHK_TRY(redundant(lock));
   count_close();
   return {};
@@ -252,19 +268,19 @@ Status BlockingFile::commit_as(Version version) {
   {
     const Lock lock(filesystem_.engine().shared().mutex);
     STDCHK_TRY(writable());
-    file_->session()->committer().commit_next_as(version);
+    file_.session()->committer().commit_next_as(version);
   }
   return commit();
 }
 
 bool BlockingFile::early() const {
-  return filesystem_.close_mode() == CloseMode::kEarly && !file_->session()->waits_for_copies();
+  return filesystem_.close_mode() == CloseMode::kEarly && !file_.session()->waits_for_copies();
 }
 
 /// Marks the commit that has begun as promised: close() returns without waiting for it.
 Status BlockingFile::promise(const Result<CompletionPtr>& begun) {
   if (!begun.has_value()) return fail(begun.error());
-  file_->session()->committer().promise();
+  file_.session()->committer().promise();
   return (*begun)->status.value_or(Status{});
 }
 
@@ -272,7 +288,7 @@ Status BlockingFile::flush() {
   {
     const Lock lock(filesystem_.engine().shared().mutex);
     STDCHK_TRY(usable());
-    if (!file_->writes()) return {};
+    if (!file_.writes()) return {};
     if (early()) {
       const Measured measured(*this);
       STDCHK_TRY(promise(begin_commit(false)));
@@ -285,30 +301,28 @@ Status BlockingFile::flush() {
 
 /// Waits until the committed version has all its copies, if the mount or the folder asks for that.
 Status BlockingFile::redundant(Lock& lock) {
-  const Session& session = *file_->session();
+  const Session& session = *file_.session();
   const Version version = session.attributes().version;
   const bool waits =
       filesystem_.close_mode() == CloseMode::kRedundant || session.waits_for_copies();
   if (!waits || version == 0) return {};
-  lock.unlock();
-  const Status status = filesystem_.wait_redundant(id_, version);
-  lock.lock();
-  return status;
+  const Unlocked unlocked(lock);
+  return filesystem_.wait_redundant(id(), version);
 }
 
 Result<CompletionPtr> BlockingFile::begin_commit(bool end) {
-  auto begun = file_->session()->start_commit(end);
+  auto begun = file_.session()->start_commit(end);
   if (begun.has_value()) changed_ = false;
   return begun;
 }
 
 bool BlockingFile::dirty() const {
   Lock lock(filesystem_.engine().shared().mutex);
-  return !closed_ && file_->writes() && dirty(lock);
+  return !closed_ && file_.writes() && dirty(lock);
 }
 
 bool BlockingFile::dirty(Lock&) const {
-  const Session& session = *file_->session();
+  const Session& session = *file_.session();
   return session.dirty() && (changed_ || session.openers == 1);
 }
 
@@ -316,14 +330,15 @@ bool BlockingFile::dirty(Lock&) const {
 /// content from before.
 void BlockingFile::abort() {
   Lock lock(filesystem_.engine().shared().mutex);
-  if (closed_ || !file_->writes()) return;
-  file_->drop_reserved();
-  const SessionPtr session = file_->session();
+  if (closed_ || !file_.writes()) return;
+  file_.drop_reserved();
+  const SessionPtr session = file_.session();
   session->abort(Code::kCancelled);
-  const Status ended = filesystem_.wait(lock, filesystem_.deadline(), [&]() -> Status {
-    if (!session->ended()) return fail(Code::kWouldBlock, "client.abort");
-    return {};
-  });
+  const Status ended =
+      filesystem_.wait(lock, filesystem_.deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
+        if (!session->ended()) return fail(Code::kWouldBlock, "client.abort");
+        return {};
+      });
   if (!ended) log::warning("The end of an aborted write is not known: {}", describe(ended.error()));
 }
 
@@ -331,27 +346,27 @@ Status BlockingFile::close() {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());
   // Drops reservations: the commit would wait for them, and no caller can submit them.
-  file_->drop_reserved();
+  file_.drop_reserved();
   Status status;
-  if (file_->writes()) {
+  if (file_.writes()) {
     const Measured measured(*this);
     status = leave(lock);
     if (status.has_value()) count_close();
   }
   closed_ = true;
-  if (file_->session() != nullptr) {
-    figures_ = file_->session()->figures();
+  if (file_.session() != nullptr) {
+    figures_ = file_.session()->figures();
     figures_.open_to_close = filesystem_.engine().clock().now() - opened_;
   }
-  file_->release(lock);
+  file_.release(lock);
   return status;
 }
 
 /// Ends this opener's part in the session. The last opener's commit also ends the session. With
 /// CloseMode::kEarly nobody waits for that commit.
 Status BlockingFile::leave(Lock& lock) {
-  const SessionPtr session = file_->session();
-  const auto begin = [&]() -> Result<CompletionPtr> {
+  const SessionPtr session = file_.session();
+  const auto begin = [&]() STDCHK_REQUIRES(engine_lock) -> Result<CompletionPtr> {
     if (session->openers == 1 || dirty(lock)) return begin_commit(session->openers == 1);
     auto nothing = std::make_shared<Completion>();
     nothing->status = Status{};
@@ -379,8 +394,8 @@ Status BlockingFile::leave(Lock& lock) {
 
 SessionFigures BlockingFile::figures() const {
   const Lock lock(filesystem_.engine().shared().mutex);
-  if (closed_ || file_->session() == nullptr) return figures_;
-  return file_->session()->figures();
+  if (closed_ || file_.session() == nullptr) return figures_;
+  return file_.session()->figures();
 }
 
 ReadView::~ReadView() {

@@ -13,10 +13,14 @@ namespace stdchk::client {
 /// Threads: any; calls may overlap. Must not outlive its filesystem.
 class BlockingFile final : public File {
  public:
-  BlockingFile(BlockingFilesystem& filesystem, std::unique_ptr<OpenFile> file, Time opened);
+  /// A writer: `session` counts this opener already.
+  BlockingFile(BlockingFilesystem& filesystem, SessionPtr session, bool append, Time opened);
+  /// A reader; see OpenFile.
+  BlockingFile(BlockingFilesystem& filesystem, FileId file, SessionPtr session, VersionMapPtr map,
+               Time opened);
   ~BlockingFile() override;
 
-  FileId id() const override { return id_; }
+  FileId id() const override { return file_.id(); }
   Attributes attributes() const override;
   Result<ReadView> view(std::uint64_t offset, std::size_t bytes);
   Result<std::size_t> read(std::uint64_t offset, MutableByteSpan out) override;
@@ -33,41 +37,45 @@ class BlockingFile final : public File {
   Status close() override;
   SessionFigures figures() const override;
 
+  /// Succeeds when a reader knows its version; kWouldBlock before.
+  Status readable(Lock& lock) const STDCHK_REQUIRES(engine_lock) { return file_.opened(lock); }
   Status write_adopted(WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes);
   /// Says that the file is an A.Ni.Tj image: its fsync stores bytes but does not commit.
   void set_image(bool image) { image_ = image; }
   /// Says that the open itself has changed the file: created or truncated it.
-  void set_changed(bool changed) { changed_ = changed; }
+  void set_changed(bool changed) STDCHK_REQUIRES(engine_lock) { changed_ = changed; }
 
  private:
   class Measured;
   class WindowWait;
-  Status usable() const;
-  Status writable() const;
-  void count_written(std::uint64_t bytes, Time began);
-  void count_close();
+  Status usable() const STDCHK_REQUIRES(engine_lock);
+  Status writable() const STDCHK_REQUIRES(engine_lock);
+  void count_written(std::uint64_t bytes, Time began) STDCHK_REQUIRES(engine_lock);
+  void count_close() STDCHK_REQUIRES(engine_lock);
   template <class Progress, class Step>
-  Status while_it_moves(Lock& lock, Progress progress, Step step);
-  Status wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin);
-  Result<CompletionPtr> begin_commit(bool end);
-  bool dirty(Lock& lock) const;
-  bool early() const;
-  Status promise(const Result<CompletionPtr>& begun);
-  Status leave(Lock& lock);
-  Status redundant(Lock& lock);
+  Status while_it_moves(Lock& lock, Progress progress, Step step) STDCHK_REQUIRES(engine_lock);
+  Status wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin)
+      STDCHK_REQUIRES(engine_lock);
+  Result<CompletionPtr> begin_commit(bool end) STDCHK_REQUIRES(engine_lock);
+  bool dirty(Lock& lock) const STDCHK_REQUIRES(engine_lock);
+  bool early() const STDCHK_REQUIRES(engine_lock);
+  Status promise(const Result<CompletionPtr>& begun) STDCHK_REQUIRES(engine_lock);
+  Status leave(Lock& lock) STDCHK_REQUIRES(engine_lock);
+  Status redundant(Lock& lock) STDCHK_REQUIRES(engine_lock);
 
   BlockingFilesystem& filesystem_;
-  const std::unique_ptr<OpenFile> file_;
-  const FileId id_;
+  OpenFile file_;
   const Time opened_;
   bool image_ = false;
-  bool changed_ = false;  ///< bytes were written by this opener since its last commit
-  bool closed_ = false;
-  SessionFigures figures_;  ///< of the session, when this file was closed
+  /// This opener has written bytes since its last commit.
+  bool changed_ STDCHK_GUARDED_BY(engine_lock) = false;
+  bool closed_ STDCHK_GUARDED_BY(engine_lock) = false;
+  /// Figures of the session, when this file was closed.
+  SessionFigures figures_ STDCHK_GUARDED_BY(engine_lock);
   // For OT (observed throughput): what this opener has written since its last close or commit, and
   // since when.
-  std::uint64_t written_bytes_ = 0;
-  Time written_from_{};
+  std::uint64_t written_bytes_ STDCHK_GUARDED_BY(engine_lock) = 0;
+  Time written_from_ STDCHK_GUARDED_BY(engine_lock){};
 };
 
 }  // namespace stdchk::client

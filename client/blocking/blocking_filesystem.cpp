@@ -70,10 +70,10 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   config.naming = options.naming;
   config.content_cuts = options.content_cuts;
   config.chunk_bytes = options.chunk_bytes;
-  config.copies = options.copies;
-  config.waits_for_copies = options.close_mode == CloseMode::kRedundant;
-  config.key = options.key;
-  config.encrypts = options.encrypts;
+  config.sessions.copies = options.copies;
+  config.sessions.waits_for_copies = options.close_mode == CloseMode::kRedundant;
+  config.encryption.key = options.key;
+  config.encryption.encrypts = options.encrypts;
   engine_ = std::make_unique<Engine>(*reactor_, *parts_.control, std::move(data), *executor_,
                                      *files_, std::move(config));
   buffer_owner_ = std::make_shared<BufferOwner>(*engine_);
@@ -91,10 +91,11 @@ Status BlockingFilesystem::start() {
   thread_ = start_without_signals([this] { reactor_->run(); });
   STDCHK_TRY(reactor_->post([this] { engine_->start(); }));
   Lock lock(engine_->shared().mutex);
-  return wait(lock, clock_.now() + limits::kCallDeadline, [this]() -> Status {
-    if (!engine_->ready()->done()) return fail(Code::kWouldBlock, "client.connect");
-    return *engine_->ready()->status;
-  });
+  return wait(lock, clock_.now() + limits::kCallDeadline,
+              [this]() STDCHK_REQUIRES(engine_lock) -> Status {
+                if (!engine_->ready()->done()) return fail(Code::kWouldBlock, "client.connect");
+                return *engine_->ready()->status;
+              });
 }
 
 BlockingFilesystem::~BlockingFilesystem() {
@@ -103,7 +104,7 @@ BlockingFilesystem::~BlockingFilesystem() {
   {
     // Commits under way may continue until kEarlyCommit has passed; all other sessions end at once.
     Lock lock(engine_->shared().mutex);
-    (void)wait(lock, clock_.now() + kEarlyCommit, [this]() -> Status {
+    (void)wait(lock, clock_.now() + kEarlyCommit, [this]() STDCHK_REQUIRES(engine_lock) -> Status {
       if (!engine_->idle()) return fail(Code::kWouldBlock, "client.stop");
       return {};
     });
@@ -188,14 +189,14 @@ msg::PoolConfig BlockingFilesystem::config() const {
 /// that was closed before. Returns the error of a lost commit, once.
 Status BlockingFilesystem::wait_for_early_close(FileId file) {
   Lock lock(engine_->shared().mutex);
-  STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
-    const SessionPtr session = engine_->session(file);
+  STDCHK_TRY(wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
+    const SessionPtr session = engine_->sessions().find(file);
     const bool waits = session != nullptr &&
                        (session->ending() || session->committer().promised()) &&
                        !session->error().has_value();
     return waits ? fail(Code::kWouldBlock, "client.open") : Status{};
   }));
-  const auto lost = engine_->take_lost(file);
+  const auto lost = engine_->sessions().take_lost(file);
   return lost.has_value() ? fail(*lost) : Status{};
 }
 
@@ -210,15 +211,14 @@ Result<std::unique_ptr<File>> BlockingFilesystem::share(Lock& lock, const Sessio
   // Counts this opener before any wait: otherwise another opener could be the last one and end the
   // session.
   ++session->openers;
-  auto file = std::make_unique<BlockingFile>(
-      *this, std::make_unique<OpenFile>(*engine_, session, flags.read, flags.append), started);
+  auto file = std::make_unique<BlockingFile>(*this, session, flags.append, started);
   file->set_image(images_.contains(session->file()));
   if (flags.truncate) {
-    const Status cut = wait(lock, deadline(), [&] { return session->truncate(0); });
+    const Status cut =
+        wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) { return session->truncate(0); });
     if (!cut.has_value()) {
-      lock.unlock();
+      const Unlocked unlocked(lock);
       file.reset();
-      lock.lock();
       return fail(cut.error());
     }
   }
@@ -232,8 +232,8 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_writer(FileId file, OpenF
     Lock lock(engine_->shared().mutex);
     // Wait for a session that is ending (an early close, or the last commit) before opening anew.
     SessionPtr session;
-    STDCHK_TRY(wait(lock, deadline(), [&]() -> Status {
-      session = engine_->session(file);
+    STDCHK_TRY(wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
+      session = engine_->sessions().find(file);
       if (session != nullptr && session->ending()) return fail(Code::kWouldBlock, "client.open");
       return {};
     }));
@@ -256,7 +256,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
   const FileId parent = request.parent;
   Lock lock(engine_->shared().mutex);
   const auto opening = engine_->open_session(std::move(request));
-  const Status opened = wait(lock, deadline(), [&]() -> Status {
+  const Status opened = wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
     if (!opening->status.has_value()) return fail(Code::kWouldBlock, "client.open");
     return *opening->status;
   });
@@ -268,10 +268,8 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
     engine_->metadata().put(parent, name, opening->attributes);
     note_name(opening->attributes.id, name);
   }
-  auto file = std::make_unique<BlockingFile>(
-      *this, std::make_unique<OpenFile>(*engine_, opening->session, flags.read, flags.append),
-      started);
-  opening->session.reset();
+  auto file =
+      std::make_unique<BlockingFile>(*this, std::move(opening->session), flags.append, started);
   file->set_changed(flags.truncate || opening->created);
   file->set_image(images_.contains(opening->attributes.id));
   return std::unique_ptr<File>(std::move(file));
@@ -279,38 +277,32 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
 
 Result<std::unique_ptr<File>> BlockingFilesystem::open_reader(FileId file) {
   const Time started = clock_.now();
+  // Declared before the lock: a reader that fails takes the lock when it is destroyed.
+  std::unique_ptr<BlockingFile> reader;
   Lock lock(engine_->shared().mutex);
-  SessionPtr session = engine_->session(file);
-  std::unique_ptr<OpenFile> opened;
-  if (session != nullptr && !session->ending()) {
-    opened = std::make_unique<OpenFile>(*engine_, file, session, nullptr);
-  } else {
-    opened = std::make_unique<OpenFile>(*engine_, file, nullptr, engine_->maps().open(file));
-  }
-  session.reset();
-  return this->opened(lock, std::move(opened), started);
+  SessionPtr session = engine_->sessions().find(file);
+  if (session != nullptr && session->ending()) session.reset();
+  VersionMapPtr map = session == nullptr ? engine_->maps().open(file) : nullptr;
+  reader = std::make_unique<BlockingFile>(*this, file, std::move(session), std::move(map), started);
+  return opened(lock, reader);
 }
 
 Result<std::unique_ptr<File>> BlockingFilesystem::open_version(FileId file, Version version) {
   if (version == 0) return fail(Code::kInvalidArgument, "client.open_version");
   const Time started = clock_.now();
+  std::unique_ptr<BlockingFile> reader;
   Lock lock(engine_->shared().mutex);
-  return opened(
-      lock,
-      std::make_unique<OpenFile>(*engine_, file, nullptr, engine_->maps().open(file, version)),
-      started);
+  reader = std::make_unique<BlockingFile>(*this, file, nullptr, engine_->maps().open(file, version),
+                                          started);
+  return opened(lock, reader);
 }
 
-/// Waits until `reader` knows its version.
+/// Waits until `reader` knows its version. After a failure the caller still has the reader.
 Result<std::unique_ptr<File>> BlockingFilesystem::opened(Lock& lock,
-                                                         std::unique_ptr<OpenFile> reader,
-                                                         Time started) {
-  const Status status = wait(lock, deadline(), [&] { return reader->opened(lock); });
-  if (!status.has_value()) {
-    reader->release(lock);
-    return fail(status.error());
-  }
-  return std::unique_ptr<File>(std::make_unique<BlockingFile>(*this, std::move(reader), started));
+                                                         std::unique_ptr<BlockingFile>& reader) {
+  STDCHK_TRY(wait(lock, deadline(),
+                  [&]() STDCHK_REQUIRES(engine_lock) { return reader->readable(lock); }));
+  return std::unique_ptr<File>(std::move(reader));
 }
 
 Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::string_view name,
@@ -322,10 +314,10 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
     bool writing = false;
     {
       const Lock lock(engine_->shared().mutex);
-      writing = !engine_->idle() || engine_->has_lost();
+      writing = !engine_->idle() || engine_->sessions().has_lost();
       const auto entry = engine_->metadata().entry(parent, name);
       if (entry.has_value() && entry->attributes.has_value() &&
-          engine_->session(entry->attributes->id) != nullptr) {
+          engine_->sessions().find(entry->attributes->id) != nullptr) {
         known = entry->attributes->id;
       }
     }
@@ -334,7 +326,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
       const auto found = lookup_fresh(parent, name);
       if (found.has_value()) STDCHK_TRY(wait_for_early_close(found->id));
       const Lock lock(engine_->shared().mutex);
-      if (found.has_value() && engine_->session(found->id) != nullptr) known = found->id;
+      if (found.has_value() && engine_->sessions().find(found->id) != nullptr) known = found->id;
     }
     if (known) {
       STDCHK_TRY(wait_for_early_close(known));

@@ -20,6 +20,8 @@
 
 namespace stdchk::client {
 
+class BlockingFile;
+
 /// A BlockingFilesystem gives an Engine its threads, and lets callers wait.
 ///
 /// Owns: the endpoints, the reactor and its thread, the hash threads, the threads that read drained
@@ -72,7 +74,7 @@ class BlockingFilesystem final : public Filesystem {
   Result<msg::Reply> ask(msg::Request request) override;
   /// Waits until `version` of the file has all its copies. The deadline starts anew whenever copies
   /// are made. Must be called without the lock.
-  Status wait_redundant(FileId file, Version version);
+  Status wait_redundant(FileId file, Version version) STDCHK_EXCLUDES(engine_lock);
 
   Engine& engine() { return *engine_; }
   CloseMode close_mode() const { return options_.close_mode; }
@@ -80,7 +82,8 @@ class BlockingFilesystem final : public Filesystem {
 
   /// Calls `step` with the lock held until it returns anything but kWouldBlock, or until the
   /// deadline.
-  Status wait(Lock& lock, Time deadline, const std::function<Status()>& step);
+  Status wait(Lock& lock, Time deadline, const std::function<Status()>& step)
+      STDCHK_REQUIRES(engine_lock);
   Time deadline() const;
 
  private:
@@ -92,10 +95,11 @@ class BlockingFilesystem final : public Filesystem {
   Status wait_for_early_close(FileId file);
   Result<std::unique_ptr<File>> open_writer(FileId file, OpenFlags flags);
   Result<std::unique_ptr<File>> open_reader(FileId file);
-  Result<std::unique_ptr<File>> opened(Lock& lock, std::unique_ptr<OpenFile> reader, Time started);
+  Result<std::unique_ptr<File>> opened(Lock& lock, std::unique_ptr<BlockingFile>& reader)
+      STDCHK_REQUIRES(engine_lock);
   Result<std::unique_ptr<File>> share(Lock& lock, const SessionPtr& session, OpenFlags flags,
-                                      Time started);
-  void note_name(FileId file, std::string_view name);
+                                      Time started) STDCHK_REQUIRES(engine_lock);
+  void note_name(FileId file, std::string_view name) STDCHK_REQUIRES(engine_lock);
   void remember(FileId parent, std::string_view name, const Attributes& attributes);
   void forget(FileId parent, std::string_view name, FileId file);
   template <class Reply>
@@ -111,9 +115,9 @@ class BlockingFilesystem final : public Filesystem {
   std::unique_ptr<FileThreads> files_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<WindowBufferOwner> buffer_owner_;
-  /// Files that were seen under a name A.Ni.Tj: their fsync does not commit. Guarded by the lock.
-  std::unordered_set<FileId> images_;
-  LookAhead look_ahead_;  ///< guarded by the lock
+  /// Files that were seen under a name A.Ni.Tj: their fsync does not commit.
+  std::unordered_set<FileId> images_ STDCHK_GUARDED_BY(engine_lock);
+  LookAhead look_ahead_ STDCHK_GUARDED_BY(engine_lock);
   std::thread thread_;
 };
 

@@ -32,7 +32,7 @@ Result<typename R::Reply> BlockingFilesystem::ask_for(R request) {
 /// Replaces size and times by those of the session, if this process writes the file.
 Attributes BlockingFilesystem::seen(Attributes attributes) {
   const Lock lock(engine_->shared().mutex);
-  const SessionPtr session = engine_->session(attributes.id);
+  const SessionPtr session = engine_->sessions().find(attributes.id);
   if (session == nullptr || session->ended()) return attributes;
   const Attributes now = session->attributes();
   attributes.size_bytes = now.size_bytes;
@@ -278,7 +278,7 @@ Result<msg::StatPool::Reply> BlockingFilesystem::stat_pool() { return ask_for(ms
 Result<std::pair<Attributes, ChunkMap>> BlockingFilesystem::map(FileId file) {
   Lock lock(engine_->shared().mutex);
   VersionMapPtr map = engine_->maps().open(file);
-  const Status loaded = wait(lock, deadline(), [&]() -> Status {
+  const Status loaded = wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
     if (map->error.has_value()) return fail(*map->error);
     if (map->complete) return {};
     engine_->maps().load_next(map);

@@ -29,7 +29,7 @@ struct OpenFile::Run {
   // Neither a slot nor a chunk: a hole, which reads as zeros.
 };
 
-OpenFile::OpenFile(Engine& engine, SessionPtr session, bool /*reads*/, bool append)
+OpenFile::OpenFile(Engine& engine, SessionPtr session, bool append)
     : engine_(engine),
       file_(session->file()),
       session_(std::move(session)),
@@ -235,9 +235,10 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
       auto chunk = engine_.reader().get(lock, run.unit);
       if (!chunk.has_value()) return look_again(run, chunk.error());
       if (run.written != nullptr) run.written->searches = 0;
-      lock.unlock();
-      std::memcpy(to.data(), (*chunk)->data + run.chunk_offset, to.size());
-      lock.lock();
+      {
+        const Unlocked unlocked(lock);
+        std::memcpy(to.data(), (*chunk)->data + run.chunk_offset, to.size());
+      }
       engine_.reader().give_back(**chunk, to.size());
     } else {
       std::memset(to.data(), 0, to.size());
@@ -262,9 +263,10 @@ void OpenFile::copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to) {
     return;
   }
   engine_.window().begin_read(*run.slot);
-  lock.unlock();
-  std::memcpy(to.data(), from, to.size());
-  lock.lock();
+  {
+    const Unlocked unlocked(lock);
+    std::memcpy(to.data(), from, to.size());
+  }
   engine_.window().end_read(*run.slot);
   engine_.shared().changed.notify_all();
 }
@@ -294,11 +296,13 @@ Status OpenFile::write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::si
       if (slot.error().code == Code::kWouldBlock) engine_.relieve_window();
       return fail(slot.error());
     }
-    lock.unlock();
-    std::memcpy((*slot)->data + at % engine_.window().chunk_bytes(), bytes.data() + done, length);
-    lock.lock();
+    std::byte* const to = (*slot)->data + at % engine_.window().chunk_bytes();
+    {
+      const Unlocked unlocked(lock);
+      std::memcpy(to, bytes.data() + done, length);
+    }
     done += length;
-    engine_.finish_checksum(lock, session_->end_write(**slot, at, length));
+    engine_.hasher().finish_checksum(lock, session_->end_write(**slot, at, length));
   }
   return {};
 }
@@ -326,7 +330,7 @@ Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
   }
   Slot* slot = found->second.slot;
   reserved_.erase(found);
-  engine_.finish_checksum(lock, session_->end_write(*slot, offset, bytes));
+  engine_.hasher().finish_checksum(lock, session_->end_write(*slot, offset, bytes));
   if (session_->error().has_value()) return fail(*session_->error());
   return {};
 }
@@ -337,7 +341,7 @@ Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
   if (*chunk != nullptr && !engine_.encrypts() && session_->mover_idles()) {
     session_->hashes().add_for_mover(std::move(*chunk));
   } else {
-    engine_.finish_checksum(lock, std::move(*chunk));
+    engine_.hasher().finish_checksum(lock, std::move(*chunk));
   }
   return {};
 }

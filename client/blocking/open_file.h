@@ -10,15 +10,16 @@
 
 namespace stdchk::client {
 
-/// An OpenFile is one opener of a file, in steps that never wait; BlockingFile and the simulator
-/// share it. After kWouldBlock, wait for Shared::changed and call again.
+/// An OpenFile is one opener of a file, in steps that never wait. A BlockingFile adds the waits;
+/// the simulator drives an OpenFile itself. After kWouldBlock, wait for Shared::changed and call
+/// again.
 ///
-/// Threads: any, with the engine's lock held where a Lock is passed. Functions release the lock
-///   while they read, copy or hash.
+/// Threads: any, as the attributes say. Functions with a Lock release it while they read, copy or
+///   hash.
 class OpenFile {
  public:
   /// A writer. `session` counts this opener already.
-  OpenFile(Engine& engine, SessionPtr session, bool reads, bool append);
+  OpenFile(Engine& engine, SessionPtr session, bool append);
   /// A reader of the newest version. `session` is this process's session for the file, if any.
   OpenFile(Engine& engine, FileId file, SessionPtr session, VersionMapPtr map);
 
@@ -27,29 +28,33 @@ class OpenFile {
   const SessionPtr& session() const { return session_; }
 
   /// Succeeds when the file can be read and written; a reader needs the first page of the map.
-  Status opened(Lock& lock) const;
-  Attributes attributes(Lock& lock) const;
-  /// The user whose file it was when this was opened; msg::kUnknownUid of a new file. Lock held.
-  std::uint32_t owner();
+  Status opened(Lock& lock) const STDCHK_REQUIRES(engine_lock);
+  Attributes attributes(Lock& lock) const STDCHK_REQUIRES(engine_lock);
+  /// The owner of the file at the open; msg::kUnknownUid for a new file.
+  std::uint32_t owner() STDCHK_REQUIRES(engine_lock);
   /// Adds to `done` what it copied to `out` from `offset` + `done` on. Success: nothing is left.
-  Status read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std::size_t& done);
+  Status read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std::size_t& done)
+      STDCHK_REQUIRES(engine_lock);
   /// Returns where the bytes lie in the cache, if they are in one chunk. Otherwise returns an empty
   /// view.
-  Result<ReadView> view(Lock& lock, std::uint64_t offset, std::size_t bytes);
+  Result<ReadView> view(Lock& lock, std::uint64_t offset, std::size_t bytes)
+      STDCHK_REQUIRES(engine_lock);
   /// Takes bytes from `bytes` and adds their number to `done`. Success means that all were taken.
-  Status write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::size_t& done);
+  Status write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::size_t& done)
+      STDCHK_REQUIRES(engine_lock);
   /// Reserves the end of the file for the next `bytes` of an appending opener. Returns their
   /// offset.
-  Result<std::uint64_t> append_at(Lock& lock, std::uint64_t bytes);
+  Result<std::uint64_t> append_at(Lock& lock, std::uint64_t bytes) STDCHK_REQUIRES(engine_lock);
   bool appends() const { return append_; }
-  Result<MutableByteSpan> reserve(Lock& lock, std::uint64_t offset, std::size_t bytes);
-  Status submit(Lock& lock, std::uint64_t offset, std::size_t bytes);
+  Result<MutableByteSpan> reserve(Lock& lock, std::uint64_t offset, std::size_t bytes)
+      STDCHK_REQUIRES(engine_lock);
+  Status submit(Lock& lock, std::uint64_t offset, std::size_t bytes) STDCHK_REQUIRES(engine_lock);
   /// Makes the borrowed slot the chunk at `offset`. The slot belongs to the window afterwards.
-  Status adopt(Lock& lock, Slot& slot, std::uint64_t offset);
+  Status adopt(Lock& lock, Slot& slot, std::uint64_t offset) STDCHK_REQUIRES(engine_lock);
   /// Gives up what was reserved and not submitted.
-  void drop_reserved();
-  /// Drops the session and the map. Lock held.
-  void release(Lock& lock);
+  void drop_reserved() STDCHK_REQUIRES(engine_lock);
+  /// Drops the session and the map.
+  void release(Lock& lock) STDCHK_REQUIRES(engine_lock);
 
  private:
   struct Run;
@@ -57,15 +62,18 @@ class OpenFile {
     Slot* slot = nullptr;
     std::size_t bytes = 0;
   };
-  bool through_session() const { return session_ != nullptr && !session_->ended(); }
-  Result<std::uint64_t> size(Lock& lock);
-  Result<Run> locate(std::uint64_t offset, std::uint64_t length);
-  Result<Run> locate_base(const VersionMapPtr& map, std::uint64_t offset, std::uint64_t length);
-  Status look_again(const Run& run, const Error& why);
-  VersionMapPtr base();
-  void read_ahead(std::uint64_t offset, std::uint64_t length);
-  void copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to);
-  Result<bool> read_part(Lock& lock, Run& run, MutableByteSpan to);
+  bool through_session() const STDCHK_REQUIRES(engine_lock) {
+    return session_ != nullptr && !session_->ended();
+  }
+  Result<std::uint64_t> size(Lock& lock) STDCHK_REQUIRES(engine_lock);
+  Result<Run> locate(std::uint64_t offset, std::uint64_t length) STDCHK_REQUIRES(engine_lock);
+  Result<Run> locate_base(const VersionMapPtr& map, std::uint64_t offset, std::uint64_t length)
+      STDCHK_REQUIRES(engine_lock);
+  Status look_again(const Run& run, const Error& why) STDCHK_REQUIRES(engine_lock);
+  VersionMapPtr base() STDCHK_REQUIRES(engine_lock);
+  void read_ahead(std::uint64_t offset, std::uint64_t length) STDCHK_REQUIRES(engine_lock);
+  void copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to) STDCHK_REQUIRES(engine_lock);
+  Result<bool> read_part(Lock& lock, Run& run, MutableByteSpan to) STDCHK_REQUIRES(engine_lock);
 
   Engine& engine_;
   const FileId file_;

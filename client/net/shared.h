@@ -1,23 +1,61 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 
 namespace stdchk::client {
+
+/// An EngineLock is the capability to touch what the lock of an engine guards.
+class STDCHK_CAPABILITY("engine's lock") EngineLock {
+ public:
+  /// Tells the analysis that the caller holds the lock. For callbacks of functions that work with
+  /// and without it.
+  void assert_held() const STDCHK_ASSERT_HELD() {}
+};
+/// Stands in attributes for the lock of the engine that the code belongs to. A process may have
+/// several engines, and the analysis does not tell their locks apart.
+inline constexpr EngineLock engine_lock;
+
+/// An EngineMutex is the mutex of one engine. Take it by a Lock.
+class EngineMutex final : public Mutex {};
 
 /// A Shared is the client's one lock. It guards the window, the sessions, the maps and the caches.
 /// It is held to change them, never while bytes are copied, hashed or sent. `changed` is signalled
 /// after each change that a thread may wait for.
 struct Shared {
-  std::mutex mutex;
-  std::condition_variable changed;
+  EngineMutex mutex;
+  CondVar changed;
 };
-using Lock = std::unique_lock<std::mutex>;
+
+/// A Lock holds the engine's lock until its end. It may release the lock and take it again before.
+///
+/// Threads: the thread that made it.
+class STDCHK_SCOPED_CAPABILITY Lock final : public MutexLock {
+ public:
+  // The analysis would ask for the mutex, not for `engine_lock`.
+  explicit Lock(EngineMutex& mutex) STDCHK_ACQUIRE(engine_lock) STDCHK_NOT_ANALYSED
+      : MutexLock(mutex) {}
+  ~Lock() STDCHK_RELEASE() = default;
+};
+
+/// An Unlocked releases the caller's Lock until its end.
+class STDCHK_SCOPED_CAPABILITY Unlocked final {
+ public:
+  // The analysis does not connect `lock` with `engine_lock`.
+  explicit Unlocked(Lock& lock) STDCHK_RELEASE(engine_lock) STDCHK_NOT_ANALYSED : lock_(lock) {
+    lock_.unlock();
+  }
+  ~Unlocked() STDCHK_RELEASE() STDCHK_NOT_ANALYSED { lock_.lock(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  Lock& lock_;
+};
 
 /// A Completion is the outcome of an operation of the reactor. Guarded by the lock.
 struct Completion {

@@ -134,19 +134,17 @@ Result<bool> PartReader::read_direct(Lock& lock, const Chunk& chunk, const Range
     const std::uint32_t first = range.begin / kPart;
     const PartCrcList expected(known->begin() + first,
                                known->begin() + (range.end + kPart - 1) / kPart);
-    lock.unlock();
+    const Unlocked unlocked(lock);
     good = range.read(*memory, *copy, range.begin, range.end,
                       [&](std::size_t i, std::uint32_t crc) { return expected[i - first] == crc; });
-    lock.lock();
   } else {
-    lock.unlock();
+    const Unlocked unlocked(lock);
     good = range.read(*memory, *copy, 0, chunk.length, [&](std::size_t, std::uint32_t crc) {
       learned.push_back(crc);
       return true;
     });
     const bool right = PartCrcs::joined(learned, chunk.length) == chunk.crc;
     if (good.has_value() && !right) good = fail(Code::kCorrupt, "client.read part");
-    lock.lock();
   }
   if (good.has_value()) {
     if (!learned.empty()) crcs_.learn(key, std::move(learned));
@@ -184,9 +182,10 @@ Result<bool> PartReader::read_remote(Lock& lock, const Chunk& chunk, const Range
   if (entry->state != CacheState::kReady) return fail(Code::kWouldBlock, "client.read part");
   ++entry->pins;
   cache_.touch(*entry);
-  lock.unlock();
-  range.take(range.begin, ByteSpan(entry->data, entry->key.length));
-  lock.lock();
+  {
+    const Unlocked unlocked(lock);
+    range.take(range.begin, ByteSpan(entry->data, entry->key.length));
+  }
   cache_.unpin(*entry);
   return true;
 }
@@ -228,9 +227,11 @@ void PartReader::check(Lock& lock, CachedChunk& entry, const Chunk& chunk, const
                              known->begin() + (range.end + kPart - 1) / kPart);
   entry.state = CacheState::kChecking;
   ++entry.pins;
-  lock.unlock();
-  const bool right = PartCrcs::compute(ByteSpan(entry.data, entry.key.length)) == expected;
-  lock.lock();
+  bool right = false;
+  {
+    const Unlocked unlocked(lock);
+    right = PartCrcs::compute(ByteSpan(entry.data, entry.key.length)) == expected;
+  }
   cache_.unpin(entry);
   fetches_.erase(entry.key);
   host_.shared.changed.notify_all();

@@ -44,11 +44,13 @@ class PartReader {
   static bool suits(const Chunk& chunk, std::uint64_t bytes);
   /// Copies the chunk's bytes from `offset` on to `out`. Returns false when the caller should read
   /// the whole chunk; `out` has no meaning then. kWouldBlock: wait for a change and call again.
-  Result<bool> read(Lock& lock, const Chunk& chunk, std::uint32_t offset, MutableByteSpan out);
+  Result<bool> read(Lock& lock, const Chunk& chunk, std::uint32_t offset, MutableByteSpan out)
+      STDCHK_REQUIRES(engine_lock);
   /// Takes the parts' CRCs of a chunk whose whole content was found right.
-  void learn(const Chunk& chunk, PartCrcList parts);
+  void learn(const Chunk& chunk, PartCrcList parts) STDCHK_REQUIRES(engine_lock);
   /// Takes a benefactor's memory that this process can read directly.
-  void learn(BenefactorId benefactor, transport::DirectMemoryPtr memory);
+  void learn(BenefactorId benefactor, transport::DirectMemoryPtr memory)
+      STDCHK_REQUIRES(engine_lock);
 
  private:
   struct Range;
@@ -57,12 +59,16 @@ class PartReader {
     CacheKey chunk;
     std::uint32_t fetches = 0;
   };
-  Result<bool> read_direct(Lock& lock, const Chunk& chunk, const Range& range);
-  Result<bool> read_remote(Lock& lock, const Chunk& chunk, const Range& range);
-  bool wants_all(const CacheKey& key);
-  void start(const CacheKey& key, const Chunk& chunk, const Range& range);
-  void check(Lock& lock, CachedChunk& entry, const Chunk& chunk, const Range& range);
-  void finished(Fetch& fetch, const Status& status);
+  Result<bool> read_direct(Lock& lock, const Chunk& chunk, const Range& range)
+      STDCHK_REQUIRES(engine_lock);
+  Result<bool> read_remote(Lock& lock, const Chunk& chunk, const Range& range)
+      STDCHK_REQUIRES(engine_lock);
+  bool wants_all(const CacheKey& key) STDCHK_REQUIRES(engine_lock);
+  void start(const CacheKey& key, const Chunk& chunk, const Range& range)
+      STDCHK_REQUIRES(engine_lock);
+  void check(Lock& lock, CachedChunk& entry, const Chunk& chunk, const Range& range)
+      STDCHK_REQUIRES(engine_lock);
+  void finished(Fetch& fetch, const Status& status) STDCHK_REQUIRES(engine_lock);
 
   Host host_;
   const Memory& memory_;

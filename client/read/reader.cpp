@@ -1,17 +1,10 @@
 #include "client/read/reader.h"
 
-#include <fmt/core.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <utility>
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
-#include "core/base/mutex.h"
-#include "core/chunk/crc_joined.h"
 #include "core/chunk/naming.h"
 
 namespace stdchk::client {
@@ -31,9 +24,6 @@ constexpr Error kDrainedWrong{Code::kCorrupt, 0,
                               "client.read: the drained file was damaged or changed, and it is "
                               "nowhere else; stdchk verify says what else is"};
 
-constexpr Error kSilent{Code::kSystem, 0,
-                        "client.read: the drain directory does not answer in time; look at its "
-                        "file system"};
 constexpr Duration kAskSilentAgain = std::chrono::seconds(1);
 constexpr Duration kSayAgain = std::chrono::seconds(1);
 
@@ -47,68 +37,7 @@ bool is_in_file_only(const Unit& unit) {
   return unit.map != nullptr && unit.chunk.copies.empty() && !is_sealed(unit.chunk.name);
 }
 
-/// Reads exactly [offset, + size) of a file.
-Status read_file(int fd, std::uint64_t offset, MutableByteSpan out) {
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t count =
-        ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno("client.drained file");
-    if (count == 0) break;
-    done += static_cast<std::size_t>(count);
-  }
-  if (done < out.size()) return fail(Code::kCorrupt, "client.drained file is short");
-  return {};
-}
-
-/// What its parts must be, by all of it, read through `room`.
-Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
-                                             MutableByteSpan room) {
-  std::vector<std::uint32_t> parts;
-  std::uint32_t all = 0;
-  for (std::uint32_t at = 0; at < chunk.length;) {
-    const auto length = static_cast<std::uint32_t>(
-        std::min<std::size_t>(limits::kDrainedPartBytes, chunk.length - at));
-    const MutableByteSpan part = room.first(length);
-    STDCHK_TRY(read_file(fd, chunk.offset + at, part));
-    parts.push_back(crc32c(0, part));
-    all = crc32c_joined(all, parts.back(), length);
-    at += length;
-  }
-  if (all != chunk.crc) return fail(Code::kCorrupt, "client.drained file");
-  return parts;
-}
-
-/// Reads a part into `out`; kCorrupt: it is not what was drained.
-Status read_file_part(int fd, DrainedChunk& chunk, std::uint64_t offset, MutableByteSpan out) {
-  {
-    const MutexLock lock(chunk.mutex);
-    if (chunk.part_crcs.empty()) {
-      std::vector<std::byte> room(limits::kDrainedPartBytes);
-      STDCHK_ASSIGN(chunk.part_crcs, part_crcs(fd, chunk, room));
-    }
-  }
-  STDCHK_TRY(read_file(fd, offset, out));
-  const std::size_t number = (offset - chunk.offset) / limits::kDrainedPartBytes;
-  if (crc32c(0, out) == chunk.part_crcs[number]) return {};
-  return fail(Code::kCorrupt, "client.drained file");
-}
-
 }  // namespace
-
-/// A FileRead is what a thread reads for a Fetch. It outlives the fetch when the file hangs.
-struct Reader::FileRead {
-  Fetch* fetch = nullptr;  ///< guarded by the lock; none: nobody wants the bytes any more
-  std::uint32_t owner = 0;
-  Time asked{};
-  std::atomic<Time> began{Time{}};  ///< by its thread; Time{}: not yet
-  // The thread's, then the reader's.
-  std::vector<std::byte> bytes;
-  std::shared_ptr<DrainedFile> opened;
-  std::string refused;
-  Status status;
-};
 
 /// A Fetch is the way of one chunk into the cache: its sources, one after the other.
 struct Reader::Fetch final : Transfer {
@@ -119,9 +48,9 @@ struct Reader::Fetch final : Transfer {
   std::size_t next_copy = 0;
   bool stripe_asked = false;
   bool from_drain = false;
-  bool drained_wrong = false;  ///< the drained file is not what was drained
-  FileReadPtr file_read;       ///< under way
-  PartCrcList part_crcs;       ///< of a chunk that was found right, if they are wanted
+  bool drained_wrong = false;        ///< the drained file is not what was drained
+  DrainedReader::ReadPtr file_read;  ///< under way
+  PartCrcList part_crcs;             ///< of a chunk that was found right, if they are wanted
   Error why{Code::kDataLost, 0, "client.read"};
 
  protected:
@@ -148,7 +77,7 @@ Reader::Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> me
              memory_->bytes().last(PartReader::kMemoryBytes)),
       cache_(memory_->bytes().first(memory_->bytes().size() - PartReader::kMemoryBytes),
              buffer_bytes, [this](const CacheKey& key) { fetches_.erase(key); }),
-      drain_(std::make_shared<DrainDirectory>(host_.drain_directory)) {}
+      drained_({host_.shared, host_.clock, host_.read_later, host_.drain_directory}) {}
 
 Reader::~Reader() = default;
 
@@ -196,7 +125,7 @@ void Reader::start(const Unit& unit, bool ahead) {
 void Reader::prefetch(const Unit& unit) {
   if (unit.chunk.copies.empty() && unit.map == nullptr) return;
   if (unit.chunk.length > cache_.bytes_max() || !can_open(unit.chunk)) return;
-  if (is_in_file_only(unit) && hangs(owner_of(unit))) return;
+  if (is_in_file_only(unit) && drained_.hangs(owner_of(unit))) return;
   if (cache_.find(key_of(unit)) == nullptr) start(unit, true);
 }
 
@@ -262,7 +191,7 @@ void Reader::make_from_stripe(Fetch& fetch) {
   entry.valid_from = 0;
   entry.valid_to = fetch.unit.chunk.length;
   stripes_.make(fetch.unit.chunk, {entry.data, fetch.unit.chunk.length},
-                [this, &fetch](Status status) {
+                [this, &fetch](Status status) STDCHK_REQUIRES(engine_lock) {
                   // Of a chunk in no stripe it is told why its copies could not be read.
                   const bool none = !status && status.error().code == Code::kNotFound;
                   if (none) return next_source(fetch);
@@ -270,123 +199,48 @@ void Reader::make_from_stripe(Fetch& fetch) {
                 });
 }
 
-Reader::FileReadPtr Reader::begin_file_read(Fetch& fetch) {
-  auto read = std::make_shared<FileRead>();
-  read->fetch = &fetch;
-  read->owner = owner_of(fetch.unit);
-  read->asked = host_.clock.now();
-  fetch.file_read = read;
-  reading_.push_back(read);
-  return read;
-}
-
-/// The fetch that still waits for it. Lock held.
-Reader::Fetch* Reader::end_file_read(const FileReadPtr& read) {
-  std::erase(reading_, read);
-  Fetch* const fetch = std::exchange(read->fetch, nullptr);
-  if (fetch != nullptr) fetch->file_read.reset();
-  return fetch;
-}
-
-/// The file is read when the manager has said once more where it is.
+/// Opens the drained file. It is read after the manager, asked once more, has named the same file.
 void Reader::open_drained(Fetch& fetch) {
   const VersionMapPtr& map = fetch.unit.map;
-  const FileReadPtr read = begin_file_read(fetch);
-  const auto open = [read, drain = drain_, &clock = host_.clock, path = map->drained_path,
-                     state = map->attributes.drain] {
-    read->began = clock.now();
-    const auto root = drain->open();
-    if (!root) {
-      read->refused = root.error().why;
-      return;
-    }
-    auto opened = root->open(path, Access::kRead);
-    if (!opened) {
-      if (opened.error().os_errno != ENOENT) read->refused = opened.error().why;
-    } else if (!drain->may_belong(*root, opened->status, read->owner)) {
-      read->refused = fmt::format(
-          "{} in the drain directory belongs to uid {}, and in the pool to uid {}: it "
-          "is not the file that was drained",
-          path, opened->status.st_uid, read->owner);
-    } else {
-      read->opened = std::make_shared<DrainedFile>(std::move(opened->file), path, state);
-    }
-  };
-  const auto deliver = [this, read] {
-    const Lock lock(host_.shared.mutex);
-    Fetch* const of = end_file_read(read);
-    if (!read->refused.empty()) note_refused(read->refused);
-    if (of == nullptr) return;
-    const VersionMapPtr& known = of->unit.map;
-    if (!read->refused.empty()) of->why = Error{Code::kSystem, 0, "client.drained file"};
-    if (read->opened != nullptr && !known->in_flight) {
-      known->drained = std::move(read->opened);
-      host_.maps.reload(known);
-    }
-    next_source(*of);
-  };
-  host_.read_later({read->owner, open, deliver});
+  fetch.file_read = drained_.open(
+      owner_of(fetch.unit), map->drained_path, map->attributes.drain,
+      [this, &fetch](Lock&, DrainedReader::Outcome& outcome) STDCHK_REQUIRES(engine_lock) {
+        fetch.file_read.reset();
+        const VersionMapPtr& known = fetch.unit.map;
+        if (!outcome.refused.empty()) fetch.why = Error{Code::kSystem, 0, "client.drained file"};
+        if (outcome.opened != nullptr && !known->in_flight) {
+          known->drained = std::move(outcome.opened);
+          host_.maps.reload(known);
+        }
+        next_source(fetch);
+      });
 }
 
 void Reader::read_drained(Fetch& fetch) {
   CachedChunk& entry = *fetch.entry;
-  entry.valid_from = fetch.unit.slice_chunk_offset;
-  entry.valid_to = fetch.unit.slice_chunk_offset + fetch.unit.slice_length;
-  const FileReadPtr read = begin_file_read(fetch);
-  const auto move = [read, &clock = host_.clock, file = fetch.unit.map->drained,
-                     of = fetch.unit.part_of, offset = fetch.unit.file_offset,
-                     length = fetch.unit.slice_length] {
-    read->began = clock.now();
-    read->bytes.resize(length);
-    const MutableByteSpan out(read->bytes);
-    const int fd = file->file.get();
-    read->status =
-        of == nullptr ? read_file(fd, offset, out) : read_file_part(fd, *of, offset, out);
-  };
-  const auto deliver = [this, read, of = fetch.unit.part_of] {
-    Lock lock(host_.shared.mutex);
-    Fetch* const wants = end_file_read(read);
-    if (wants == nullptr) return;
-    if (read->status) {
-      // Nobody takes the buffer of a fetch that has no read under way.
-      lock.unlock();
-      std::ranges::copy(read->bytes, wants->entry->data + wants->entry->valid_from);
-      lock.lock();
-    } else if (of != nullptr && read->status.error().code == Code::kCorrupt) {
-      note_wrong(*wants);
-    }
-    done(*wants, std::move(read->status));
-  };
-  host_.read_later({read->owner, move, deliver});
+  const Unit& unit = fetch.unit;
+  entry.valid_from = unit.slice_chunk_offset;
+  entry.valid_to = unit.slice_chunk_offset + unit.slice_length;
+  fetch.file_read = drained_.read(
+      owner_of(unit), unit.map->drained, {unit.file_offset, unit.slice_length}, unit.part_of,
+      [this, &fetch](Lock& lock, DrainedReader::Outcome& outcome) STDCHK_REQUIRES(engine_lock) {
+        fetch.file_read.reset();
+        if (outcome.status) {
+          // Nobody takes the buffer of a fetch that has no read under way.
+          const Unlocked unlocked(lock);
+          std::ranges::copy(outcome.bytes, fetch.entry->data + fetch.entry->valid_from);
+        } else if (fetch.unit.part_of != nullptr && outcome.status.error().code == Code::kCorrupt) {
+          note_wrong(fetch);
+        }
+        done(fetch, std::move(outcome.status));
+      });
 }
 
-/// Once a second at most: whoever has put it there may read it as often as he likes.
-void Reader::note_refused(const std::string& why) {
-  const Time now = host_.clock.now();
-  if (said_refused_ != Time{} && now - said_refused_ < kSayAgain) return;
-  said_refused_ = now;
-  log::warning("{}", why);
-}
-
-bool Reader::hangs(std::uint32_t owner) const {
-  const Time now = host_.clock.now();
-  return std::ranges::any_of(reading_, [&](const FileReadPtr& read) {
-    const Time began = read->began;
-    return read->owner == owner && began != Time{} && now - began > kHangsAfter;
-  });
-}
-
-/// What was not begun waits for threads of its owner: it is late when one of these hangs.
 bool Reader::is_late(const Fetch& fetch) const {
-  if (fetch.file_read == nullptr) return false;
-  const FileRead& read = *fetch.file_read;
-  const Time began = read.began;
-  const Time now = host_.clock.now();
-  if (began != Time{}) return now - began > kGivesUpAfter;
-  return now - read.asked > kGivesUpAfter && hangs(read.owner);
+  return fetch.file_read != nullptr && drained_.is_late(*fetch.file_read);
 }
 
-/// Nobody waits for the file any more; what comes of the read is dropped.
+/// Drops a read of a file that does not answer.
 void Reader::give_up(Fetch& fetch) {
   CachedChunk& entry = *fetch.entry;
   const VersionMapPtr map = fetch.unit.map;
@@ -396,33 +250,22 @@ void Reader::give_up(Fetch& fetch) {
     log::error("{}/{} does not answer: a read of {} bytes at {} fails", host_.drain_directory,
                map->drained_path, fetch.unit.slice_length, fetch.unit.file_offset);
   }
-  std::exchange(fetch.file_read, nullptr)->fetch = nullptr;
+  DrainedReader::drop(*std::exchange(fetch.file_read, nullptr));
   map->silent_until = now + kAskSilentAgain;
   cache_.unpin(entry);
   cache_.erase(entry);  // and this fetch
   host_.shared.changed.notify_all();
 }
 
-/// Takes the buffer of a read of another user whose files hang. False: there is none.
+/// Takes the buffer of a read of another user whose files hang. Returns false when there is none.
 bool Reader::make_room(std::uint32_t for_owner) {
-  for (const FileReadPtr& read : reading_) {
-    if (read->fetch == nullptr || read->owner == for_owner || !hangs(read->owner)) continue;
-    give_up(*read->fetch);
-    return true;
-  }
-  return false;
-}
-
-Status Reader::Wait::end(Status status) const {
-  const bool late = !status && status.error().code == Code::kDeadline;
-  if (late && reader_.hangs(owner_)) return fail(kSilent);
-  return status;
-}
-
-Status Reader::Wait::check() const {
-  const bool too_many = reader_.waits_.at(owner_) + reader_.wait_count_ > kWaitsMax;
-  if (!too_many || !reader_.hangs(owner_)) return {};
-  return fail(kSilent);
+  const DrainedReader::ReadPtr hanging = drained_.hanging_but_of(for_owner);
+  if (hanging == nullptr) return false;
+  const auto waits = std::ranges::find_if(
+      fetches_, [&](const auto& fetch) { return fetch.second->file_read == hanging; });
+  STDCHK_ASSERT(waits != fetches_.end());
+  give_up(*waits->second);
+  return true;
 }
 
 void Reader::done(Fetch& fetch, Status status) {
@@ -456,9 +299,8 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
   ++entry.pins;
   Status good;
   if (whole && has_crc(chunk)) {
-    lock.unlock();
+    const Unlocked unlocked(lock);
     good = make_plain(fetch);
-    lock.lock();
   }
   settle(fetch, std::move(good));
 }
@@ -545,7 +387,8 @@ Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
     if (!std::exchange(said_no_key_, true)) log::error("{}", describe(kNoKey));
     return fail(kNoKey);
   }
-  if (unit.map != nullptr && unit.map->silent_until > host_.clock.now()) return fail(kSilent);
+  if (unit.map != nullptr && unit.map->silent_until > host_.clock.now())
+    return fail(kDrainedSilent);
   const CacheKey key = key_of(unit);
   CachedChunk* entry = nullptr;
   // Who waits is woken by others only: what is known by now is looked at before.
@@ -571,7 +414,7 @@ Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
       const auto fetch = fetches_.find(key);
       if (fetch != fetches_.end() && is_late(*fetch->second)) {
         give_up(*fetch->second);
-        return fail(kSilent);
+        return fail(kDrainedSilent);
       }
     }
     if (entry->state != CacheState::kFailed) return fail(Code::kWouldBlock, "client.read");

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,13 +11,13 @@
 #include "client/net/peers.h"
 #include "client/net/shared.h"
 #include "client/read/chunk_cache.h"
+#include "client/read/drained_reader.h"
 #include "client/read/file_threads.h"
 #include "client/read/part_reader.h"
 #include "client/read/stripe_reader.h"
 #include "client/read/version_map.h"
 #include "core/base/clock.h"
 #include "core/chunk/sealed_chunk.h"
-#include "core/files/drain_directory.h"
 
 namespace stdchk::client {
 
@@ -37,9 +36,9 @@ struct Unit {
 /// from the next copy, made from others of its stripe, then from where the map says it has moved
 /// to, then from the drained file.
 ///
-/// Files of the drain directory may hang. A read that has hung for kHangsAfter gives its buffer to
-/// another user who finds none; one that has hung for kGivesUpAfter has failed. Whoever waits is
-/// told kSystem (EIO).
+/// Files of the drain directory may hang (DrainedReader). A read that hangs gives its buffer to
+/// another user who finds none. A late read has failed, and the reader of the file gets kSystem
+/// (EIO).
 ///
 /// Owns: the cache and the fetches under way.
 /// Threads: as said at each function.
@@ -64,83 +63,53 @@ class Reader {
 
   /// The unit's chunk, checked and pinned; to be given back. Lock held; checking lets go
   /// of the lock for a while.
-  Result<CachedChunk*> get(Lock& lock, const Unit& unit);
+  Result<CachedChunk*> get(Lock& lock, const Unit& unit) STDCHK_REQUIRES(engine_lock);
   /// True when read_part() may read so many bytes of the unit's chunk. Lock held.
-  bool reads_part(const Unit& unit, std::uint64_t bytes) {
+  bool reads_part(const Unit& unit, std::uint64_t bytes) STDCHK_REQUIRES(engine_lock) {
     return PartReader::suits(unit.chunk, bytes) && cache_.find(key_of(unit)) == nullptr;
   }
   /// Copies bytes of the unit's chunk from `offset` on, checked, without fetching the whole chunk.
   /// Returns false when get() should fetch it. Lock held; lets go of the lock for a while.
-  Result<bool> read_part(Lock& lock, Unit& unit, std::uint32_t offset, MutableByteSpan out);
+  Result<bool> read_part(Lock& lock, Unit& unit, std::uint32_t offset, MutableByteSpan out)
+      STDCHK_REQUIRES(engine_lock);
   /// `bytes` of the chunk were used.
-  void give_back(CachedChunk& chunk, std::size_t bytes);
+  void give_back(CachedChunk& chunk, std::size_t bytes) STDCHK_REQUIRES(engine_lock);
   /// What is fetched together with the byte at `file_offset` of the unit: the unit, or a part of it
   /// when it is long and in the drained file only. Lock held.
-  Unit part_at(Unit unit, std::uint64_t file_offset) const;
+  Unit part_at(Unit unit, std::uint64_t file_offset) const STDCHK_REQUIRES(engine_lock);
   /// Starts to bring the unit, if there is room for it. Lock held.
-  void prefetch(const Unit& unit);
+  void prefetch(const Unit& unit) STDCHK_REQUIRES(engine_lock);
   /// Chunks that were given, that were fetched because a reader wanted them, and ahead of one.
   struct Counts {
     std::uint64_t given = 0;
     std::uint64_t fetched = 0;
     std::uint64_t ahead = 0;
   };
-  const Counts& counts() const { return counts_; }
-  const msg::ReaderTotals& totals() const { return totals_; }
-  /// Whether a file of that user in the drain directory hangs. Lock held.
-  bool hangs(std::uint32_t owner) const;
-
-  /// A Wait counts one call that reads, for as long as it lives. Lock held at both ends.
-  class Wait {
-   public:
-    Wait(Reader& reader, std::uint32_t owner) : reader_(reader), owner_(owner) {
-      ++reader_.waits_[owner_];
-      ++reader_.wait_count_;
-    }
-    ~Wait() {
-      if (--reader_.waits_[owner_] == 0) reader_.waits_.erase(owner_);
-      --reader_.wait_count_;
-    }
-    Wait(const Wait&) = delete;
-    Wait& operator=(const Wait&) = delete;
-    /// Fails a call on a file of a user whose files hang, when that user has more calls than
-    /// all calls leave free of kWaitsMax. The threads of a mount are for all users.
-    Status check() const;
-    /// As `status`; a wait for files that hang which has come to its deadline is an input error.
-    Status end(Status status) const;
-
-   private:
-    Reader& reader_;
-    const std::uint32_t owner_;
-  };
+  const Counts& counts() const STDCHK_REQUIRES(engine_lock) { return counts_; }
+  const msg::ReaderTotals& totals() const STDCHK_REQUIRES(engine_lock) { return totals_; }
+  DrainedReader& drained() STDCHK_REQUIRES(engine_lock) { return drained_; }
   /// How many chunks may be on their way ahead of a reader.
-  std::size_t ahead_max() const { return std::max<std::size_t>(cache_.buffer_count() / 2, 1); }
+  std::size_t ahead_max() const STDCHK_REQUIRES(engine_lock) {
+    return std::max<std::size_t>(cache_.buffer_count() / 2, 1);
+  }
 
  private:
   struct Fetch;
-  struct FileRead;
-  using FileReadPtr = std::shared_ptr<FileRead>;
-  static constexpr Duration kHangsAfter = std::chrono::seconds(5);
-  static constexpr Duration kGivesUpAfter = std::chrono::seconds(20);
-  static constexpr std::size_t kWaitsMax = 256;
-  CacheKey key_of(const Unit& unit) const;
-  void start(const Unit& unit, bool ahead);
-  void next_source(Fetch& fetch);
-  void make_from_stripe(Fetch& fetch);
-  void open_drained(Fetch& fetch);
-  void read_drained(Fetch& fetch);
-  FileReadPtr begin_file_read(Fetch& fetch);
-  Fetch* end_file_read(const FileReadPtr& read);
-  void note_refused(const std::string& why);
-  bool is_late(const Fetch& fetch) const;
-  void give_up(Fetch& fetch);
-  bool make_room(std::uint32_t for_owner);
-  void done(Fetch& fetch, Status status);
-  void check_ahead(const CacheKey& key);
-  void check(Lock& lock, CachedChunk& entry);
+  CacheKey key_of(const Unit& unit) const STDCHK_REQUIRES(engine_lock);
+  void start(const Unit& unit, bool ahead) STDCHK_REQUIRES(engine_lock);
+  void next_source(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
+  void make_from_stripe(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
+  void open_drained(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
+  void read_drained(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
+  bool is_late(const Fetch& fetch) const STDCHK_REQUIRES(engine_lock);
+  void give_up(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
+  bool make_room(std::uint32_t for_owner) STDCHK_REQUIRES(engine_lock);
+  void done(Fetch& fetch, Status status) STDCHK_REQUIRES(engine_lock);
+  void check_ahead(const CacheKey& key) STDCHK_EXCLUDES(engine_lock);
+  void check(Lock& lock, CachedChunk& entry) STDCHK_REQUIRES(engine_lock);
   Status make_plain(Fetch& fetch) const;
-  void note_wrong(Fetch& fetch);
-  void settle(Fetch& fetch, Status good);
+  void note_wrong(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
+  void settle(Fetch& fetch, Status good) STDCHK_REQUIRES(engine_lock);
   bool can_open(const Chunk& chunk) const {
     return host_.sealer != nullptr || !is_sealed(chunk.name);
   }
@@ -151,11 +120,7 @@ class Reader {
   PartReader parts_;
   ChunkCache cache_;
   std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
-  const std::shared_ptr<const DrainDirectory> drain_;
-  std::list<FileReadPtr> reading_;
-  std::map<std::uint32_t, std::size_t> waits_;  ///< by owner
-  std::size_t wait_count_ = 0;
-  Time said_refused_{};
+  DrainedReader drained_;
   Time said_silent_{};
   bool said_no_key_ = false;
   Counts counts_;

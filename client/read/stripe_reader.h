@@ -52,7 +52,7 @@ class StripeReader {
   ~StripeReader();
 
   /// Makes the chunk's content in `to`. Calls `done` once, later, with the lock held.
-  void make(const Chunk& chunk, MutableByteSpan to, Done done);
+  void make(const Chunk& chunk, MutableByteSpan to, Done done) STDCHK_REQUIRES(engine_lock);
 
  private:
   struct Part;
@@ -63,15 +63,15 @@ class StripeReader {
     Done done;
   };
 
-  void start_idle();
-  void ask(Lane& lane);
-  void asked(Lane& lane, const rpc::Answer& answer);
+  void start_idle() STDCHK_REQUIRES(engine_lock);
+  void ask(Lane& lane) STDCHK_REQUIRES(engine_lock);
+  void asked(Lane& lane, const rpc::Answer& answer) STDCHK_EXCLUDES(engine_lock);
   Status prepare(Lane& lane);
-  Status choose(Lane& lane);
-  void read_part(Lane& lane);
-  void part_done(Lane& lane, const Part& part, const Status& status);
-  void compute(Lane& lane);
-  void end(Lane& lane, Status status);
+  Status choose(Lane& lane) STDCHK_REQUIRES(engine_lock);
+  void read_part(Lane& lane) STDCHK_REQUIRES(engine_lock);
+  void part_done(Lane& lane, const Part& part, const Status& status) STDCHK_REQUIRES(engine_lock);
+  void compute(Lane& lane) STDCHK_REQUIRES(engine_lock);
+  void end(Lane& lane, Status status) STDCHK_REQUIRES(engine_lock);
 
   Host host_;
   std::deque<Wanted> waiting_;

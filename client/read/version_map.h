@@ -42,8 +42,8 @@ struct DrainedChunk {
   const std::uint64_t offset;
   const std::uint32_t length;
   const std::uint32_t crc;
-  Mutex mutex;                           ///< held while the chunk is read through
-  std::vector<std::uint32_t> part_crcs;  ///< set once; until then guarded by `mutex`
+  Mutex mutex;  ///< held while the chunk is read through
+  std::vector<std::uint32_t> part_crcs STDCHK_GUARDED_BY(mutex);  ///< set once
 };
 
 /// A VersionMap is the chunk map of one version of a file. It is fetched page by page, and pins the
@@ -88,18 +88,18 @@ class MapStore {
            std::function<void()> collect_soon);
 
   /// Returns a map of the file's newest version, or of `version`, and asks for its first page.
-  VersionMapPtr open(FileId file, Version version = 0);
+  VersionMapPtr open(FileId file, Version version = 0) STDCHK_REQUIRES(engine_lock);
   /// Requests the next page, unless a page is on its way.
-  void load_next(const VersionMapPtr& map);
+  void load_next(const VersionMapPtr& map) STDCHK_REQUIRES(engine_lock);
   /// Fetches the map of the same version again, because extents have moved or a drained file was
   /// opened. Readers wait for the new map.
-  void reload(const VersionMapPtr& map);
+  void reload(const VersionMapPtr& map) STDCHK_REQUIRES(engine_lock);
   /// Tells the manager that this copy did not match its checksum.
-  void report_wrong(const VersionMap& map, const Extent& copy);
+  void report_wrong(const VersionMap& map, const Extent& copy) STDCHK_REQUIRES(engine_lock);
   /// Returns the pins of maps that nobody holds any more.
-  void collect();
+  void collect() STDCHK_REQUIRES(engine_lock);
   /// Forgets all pins, because the manager has forgotten them.
-  void forget_pins();
+  void forget_pins() STDCHK_REQUIRES(engine_lock);
 
  private:
   using Key = std::pair<FileId, Version>;
@@ -111,21 +111,25 @@ class MapStore {
       std::uint64_t life = 0;
     };
     Mutex mutex;
-    std::vector<Pin> pins;
+    std::vector<Pin> pins STDCHK_GUARDED_BY(mutex);
     std::function<void()> collect_soon;
   };
   void on_page(const VersionMapPtr& map, std::uint64_t first,
-               const std::shared_ptr<DrainedFile>& drained, rpc::Answer answer);
-  void on_late_page(FileId file, const rpc::Answer& answer);
-  void unpin_unused(FileId file);
+               const std::shared_ptr<DrainedFile>& drained, rpc::Answer answer)
+      STDCHK_REQUIRES(engine_lock);
+  void on_late_page(FileId file, const rpc::Answer& answer) STDCHK_EXCLUDES(engine_lock);
+  void unpin_unused(FileId file) STDCHK_REQUIRES(engine_lock);
 
   Shared& shared_;
   std::function<ClientId()> client_;
   Call call_;
   std::shared_ptr<Released> released_ = std::make_shared<Released>();
-  std::map<Key, std::uint32_t> pins_;        ///< number of maps that hold the version
-  std::map<FileId, std::uint32_t> loading_;  ///< pages on their way; they delay unpins
-  std::uint64_t life_ = 1;  ///< grows with each manager that has forgotten the pins
+  /// The number of maps that hold the version.
+  std::map<Key, std::uint32_t> pins_ STDCHK_GUARDED_BY(engine_lock);
+  /// Pages on their way; they delay unpins.
+  std::map<FileId, std::uint32_t> loading_ STDCHK_GUARDED_BY(engine_lock);
+  /// Grows with each manager that has forgotten the pins.
+  std::uint64_t life_ STDCHK_GUARDED_BY(engine_lock) = 1;
 };
 
 }  // namespace stdchk::client

@@ -18,24 +18,24 @@ class ChunkLedger {
       : core_(core), space_(space), committer_(committer) {}
 
   /// Counts a chunk whose bytes are in the window. It keeps the session until it ends.
-  void begin(OutChunk& chunk);
+  void begin(OutChunk& chunk) STDCHK_REQUIRES(engine_lock);
   /// The number of chunks that have begun and not ended.
-  std::uint64_t count() const { return count_; }
-  void stored(OutChunk& chunk, SlotState from);
-  void drop(OutChunk& chunk, SlotState from);
+  std::uint64_t count() const STDCHK_REQUIRES(engine_lock) { return count_; }
+  void stored(OutChunk& chunk, SlotState from) STDCHK_REQUIRES(engine_lock);
+  void drop(OutChunk& chunk, SlotState from) STDCHK_REQUIRES(engine_lock);
   /// Ends a chunk in state placing that nobody needs. If it has written copies it counts as stored,
   /// so that their extents are given back.
-  void finish_unneeded(OutChunk& chunk);
+  void finish_unneeded(OutChunk& chunk) STDCHK_REQUIRES(engine_lock);
   /// Records that `length` bytes of the file do not refer to the piece's chunk any more.
-  void removed(const Piece& piece, std::uint64_t length);
+  void removed(const Piece& piece, std::uint64_t length) STDCHK_REQUIRES(engine_lock);
   /// True when nobody needs the chunk: nothing refers to it, or the session has failed.
-  bool unneeded(const OutChunk& chunk) const {
+  bool unneeded(const OutChunk& chunk) const STDCHK_REQUIRES(engine_lock) {
     return core_.error.has_value() || chunk.live_bytes == 0;
   }
 
  private:
-  void finish();
-  void release_unreferenced(OutChunk& chunk);
+  void finish() STDCHK_REQUIRES(engine_lock);
+  void release_unreferenced(OutChunk& chunk) STDCHK_REQUIRES(engine_lock);
 
   SessionCore& core_;
   SpaceKeeper& space_;

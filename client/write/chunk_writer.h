@@ -19,32 +19,33 @@ class ChunkWriter {
       : core_(core), space_(space), ledger_(ledger) {}
 
   /// Takes a chunk whose content the pool does not have.
-  void add(const OutChunkPtr& chunk);
+  void add(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
   /// Chunks that wait for extents.
-  const SpaceKeeper::Waiting& waiting() const { return to_carve_; }
-  void plan(Work& work);
+  const SpaceKeeper::Waiting& waiting() const STDCHK_REQUIRES(engine_lock) { return to_carve_; }
+  void plan(Work& work) STDCHK_REQUIRES(engine_lock);
   /// Takes the end of a write.
-  void written(const ChunkWrite& write, const Status& status);
-  std::uint64_t in_transport() const { return in_transport_; }
+  void written(const ChunkWrite& write, const Status& status) STDCHK_REQUIRES(engine_lock);
+  std::uint64_t in_transport() const STDCHK_REQUIRES(engine_lock) { return in_transport_; }
   /// True when this process itself copies bytes to benefactors, and enough chunks wait for that.
   /// There is no network latency to hide then, and slots filled further ahead would have left the
   /// processor's caches.
-  bool enough_to_copy() const;
+  bool enough_to_copy() const STDCHK_REQUIRES(engine_lock);
   /// True when this process itself copies bytes, and it has fewer than two chunks to copy,
   /// `to_checksum` included.
-  bool mover_idles(std::size_t to_checksum) const {
+  bool mover_idles(std::size_t to_checksum) const STDCHK_REQUIRES(engine_lock) {
     return copies_itself_ && to_checksum + to_carve_.size() + in_transport_ < 2;
   }
   /// A new manager: chunks that lack copies are written anew.
-  void forget_copies();
+  void forget_copies() STDCHK_REQUIRES(engine_lock);
   /// A new manager has accepted the session: failed writes need no pause.
-  void resumed() { not_before_ = {}; }
+  void resumed() STDCHK_REQUIRES(engine_lock) { not_before_ = {}; }
   /// The session has failed.
-  void drop_all();
-  void clear() { to_carve_.clear(); }
+  void drop_all() STDCHK_REQUIRES(engine_lock);
+  void clear() STDCHK_REQUIRES(engine_lock) { to_carve_.clear(); }
 
  private:
-  void write(const OutChunkPtr& chunk, const std::vector<Extent>& places, Work& work);
+  void write(const OutChunkPtr& chunk, const std::vector<Extent>& places, Work& work)
+      STDCHK_REQUIRES(engine_lock);
 
   SessionCore& core_;
   SpaceKeeper& space_;

@@ -26,45 +26,46 @@ class Committer {
 
   // ---- sync
   /// Begins to wait until all that is in the window now is stored.
-  CompletionPtr start_sync();
-  bool has_syncs() const { return !syncs_.empty(); }
+  CompletionPtr start_sync() STDCHK_REQUIRES(engine_lock);
+  bool has_syncs() const STDCHK_REQUIRES(engine_lock) { return !syncs_.empty(); }
   /// Ends the syncs whose slots are all stored; all, when the session has failed.
-  void finish_syncs();
+  void finish_syncs() STDCHK_REQUIRES(engine_lock);
 
   // ---- commit
-  bool under_way() const { return step_ != Step::kNone; }
+  bool under_way() const STDCHK_REQUIRES(engine_lock) { return step_ != Step::kNone; }
   /// True when the commit under way ends the session.
-  bool ends_session() const { return under_way() && ends_; }
+  bool ends_session() const STDCHK_REQUIRES(engine_lock) { return under_way() && ends_; }
   /// Joins the commit under way. `end`: it also ends the session, unless it was sent already.
-  CompletionPtr join(bool end);
-  CompletionPtr start(bool end);
+  CompletionPtr join(bool end) STDCHK_REQUIRES(engine_lock);
+  CompletionPtr start(bool end) STDCHK_REQUIRES(engine_lock);
   /// Declares the next commit to be the content of that drained version (see File::commit_as).
-  void commit_next_as(Version version) { same_as_ = version; }
+  void commit_next_as(Version version) STDCHK_REQUIRES(engine_lock) { same_as_ = version; }
   /// Says that nobody waits for the commit under way: it succeeds or fails within kEarlyCommit.
-  void promise();
-  bool promised() const { return promised_; }
+  void promise() STDCHK_REQUIRES(engine_lock);
+  bool promised() const STDCHK_REQUIRES(engine_lock) { return promised_; }
   /// Fails a promised commit at its deadline. Calls to the manager end by their own deadlines.
-  void keep_promise_in_time();
+  void keep_promise_in_time() STDCHK_REQUIRES(engine_lock);
   /// Sends the next part. `all_stored`: every written byte is in a stored chunk. `abandoned`:
   /// extents to which a write may still land.
-  void plan(Work& work, bool all_stored, const std::vector<Extent>& abandoned);
+  void plan(Work& work, bool all_stored, const std::vector<Extent>& abandoned)
+      STDCHK_REQUIRES(engine_lock);
   /// Records that the manager has committed, as an answer says, or as a new manager says.
-  void committed(const msg::Commit::Reply& reply);
+  void committed(const msg::Commit::Reply& reply) STDCHK_REQUIRES(engine_lock);
   /// The session has failed.
-  void failed(const Error& why);
+  void failed(const Error& why) STDCHK_REQUIRES(engine_lock);
   /// A new manager does not know of the commit: it begins again.
-  void begin_again();
+  void begin_again() STDCHK_REQUIRES(engine_lock);
   /// True when a commit that also closes the session has been answered.
-  bool has_closed() const { return closed_; }
+  bool has_closed() const STDCHK_REQUIRES(engine_lock) { return closed_; }
 
   // ---- figures
-  void chunk_ended() {
+  void chunk_ended() STDCHK_REQUIRES(engine_lock) {
     if (done_ != nullptr) ++done_->moved;
   }
   /// Starts the clock of the next commit at the first write after a commit.
-  void begin_change();
+  void begin_change() STDCHK_REQUIRES(engine_lock);
   /// Returns the most chunks in one message; fewer when chunks have many places.
-  std::size_t page_chunks_max() const;
+  std::size_t page_chunks_max() const STDCHK_REQUIRES(engine_lock);
 
  private:
   enum class Step : std::uint8_t { kNone, kFlushing, kSending };
@@ -72,11 +73,11 @@ class Committer {
     std::uint64_t until = 0;  ///< age of the newest slot that the sync waits for
     CompletionPtr done;
   };
-  void build(const std::vector<Extent>& abandoned);
-  void send_part(Work& work);
-  void on_part(std::uint64_t generation, rpc::Answer answer);
-  void finish(Status status);
-  void count();
+  void build(const std::vector<Extent>& abandoned) STDCHK_REQUIRES(engine_lock);
+  void send_part(Work& work) STDCHK_REQUIRES(engine_lock);
+  void on_part(std::uint64_t generation, rpc::Answer answer) STDCHK_REQUIRES(engine_lock);
+  void finish(Status status) STDCHK_REQUIRES(engine_lock);
+  void count() STDCHK_REQUIRES(engine_lock);
 
   SessionCore& core_;
   WrittenFile& written_;

@@ -31,7 +31,9 @@ void EqualChunks::read_similar() {
 EqualChunks::Found EqualChunks::find(const OutChunkPtr& chunk) {
   read_similar();
   const ChunkName& name = chunk->chunk.name;
-  const auto answers = [&](const Extent& copy) { return core_.host.answers(copy.benefactor); };
+  const auto answers = [&](const Extent& copy) STDCHK_REQUIRES(engine_lock) {
+    return core_.host.answers(copy.benefactor);
+  };
   if (auto known = known_.find(name);
       known.has_value() && known->length == chunk->chunk.length &&
       std::any_of(known->copies.begin(), known->copies.end(), answers)) {
@@ -88,12 +90,13 @@ void EqualChunks::plan(Work& work) {
     to_find_.pop_back();
   }
   core_.call(work, std::move(place),
-             [this, batch = std::move(batch), given_up = given_up_](const rpc::Answer& answer) {
-               on_found(batch, answer);
-               // Unless the manager holds the chunks, the image in which they were found must stay
-               // pinned.
-               if (!answer.has_value() && given_up != nullptr) similar_ = given_up;
-             });
+             [this, batch = std::move(batch), given_up = given_up_](const rpc::Answer& answer)
+                 STDCHK_REQUIRES(engine_lock) {
+                   on_found(batch, answer);
+                   // Unless the manager holds the chunks, the image in which they were found must
+                   // stay pinned.
+                   if (!answer.has_value() && given_up != nullptr) similar_ = given_up;
+                 });
 }
 
 void EqualChunks::on_found(const std::vector<OutChunkPtr>& batch, const rpc::Answer& answer) {

@@ -27,26 +27,27 @@ class EqualChunks {
       : core_(core), written_(written), space_(space) {}
 
   /// Compares with this version of a similar image, while it is pinned.
-  void compare_with(FileId file, Version version);
+  void compare_with(FileId file, Version version) STDCHK_REQUIRES(engine_lock);
   /// Looks for the chunk's name and length. Remembers the chunk if nothing is found.
-  Found find(const OutChunkPtr& chunk);
+  Found find(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
   /// Gives up comparing with the similar image: while pinned, its chunks cannot be freed. Asks the
   /// manager for its chunks that this session uses. The manager then holds these chunks.
-  void give_up_similar();
+  void give_up_similar() STDCHK_REQUIRES(engine_lock);
   /// Asks the manager where the copies of a stored chunk are now, because a read did not find them.
   /// Returns false for a chunk of this session's own, and after too many searches.
-  bool find_again(const OutChunkPtr& chunk);
-  void plan(Work& work);
+  bool find_again(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
+  void plan(Work& work) STDCHK_REQUIRES(engine_lock);
   /// Forgets the session's own chunks, because they are committed.
-  void forget_own() { own_names_.clear(); }
+  void forget_own() STDCHK_REQUIRES(engine_lock) { own_names_.clear(); }
   /// A new manager: the similar image is not pinned any more.
-  void forget_similar();
+  void forget_similar() STDCHK_REQUIRES(engine_lock);
   /// Drops the references to chunks, because the client ends.
-  void clear() { to_find_.clear(); }
+  void clear() STDCHK_REQUIRES(engine_lock) { to_find_.clear(); }
 
  private:
-  void read_similar();
-  void on_found(const std::vector<OutChunkPtr>& batch, const rpc::Answer& answer);
+  void read_similar() STDCHK_REQUIRES(engine_lock);
+  void on_found(const std::vector<OutChunkPtr>& batch, const rpc::Answer& answer)
+      STDCHK_REQUIRES(engine_lock);
 
   SessionCore& core_;
   WrittenFile& written_;

@@ -17,22 +17,22 @@ class HashQueue {
   HashQueue(SessionCore& core, ChunkLedger& ledger) : core_(core), ledger_(ledger) {}
 
   /// Has a hash thread compute the chunk's CRC and, if wanted, its name.
-  void add(OutChunkPtr chunk) {
+  void add(OutChunkPtr chunk) STDCHK_REQUIRES(engine_lock) {
     to_hash_.push_back(std::move(chunk));
     core_.kick();
   }
   /// Has the reactor's thread compute the CRC.
-  void add_for_mover(OutChunkPtr chunk) {
+  void add_for_mover(OutChunkPtr chunk) STDCHK_REQUIRES(engine_lock) {
     to_checksum_.push_back(std::move(chunk));
     core_.kick();
   }
-  std::size_t mover_count() const { return to_checksum_.size(); }
+  std::size_t mover_count() const STDCHK_REQUIRES(engine_lock) { return to_checksum_.size(); }
   /// Returns the chunks for hash threads, and drops those that nobody needs.
-  std::vector<OutChunkPtr> take();
-  void plan(Work& work);
+  std::vector<OutChunkPtr> take() STDCHK_REQUIRES(engine_lock);
+  void plan(Work& work) STDCHK_REQUIRES(engine_lock);
   /// The session has failed.
-  void drop_all();
-  void clear() {
+  void drop_all() STDCHK_REQUIRES(engine_lock);
+  void clear() STDCHK_REQUIRES(engine_lock) {
     to_hash_.clear();
     to_checksum_.clear();
   }

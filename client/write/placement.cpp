@@ -148,8 +148,9 @@ void Placement::send(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t w
   }
   if (!batch.empty()) ++batches_in_flight_;
   core.call(work, std::move(place),
-            [this, batch = std::move(batch), want, generation = core.manager_generation](
-                const rpc::Answer& answer) { on_placed(batch, want, generation, answer); });
+            [this, batch = std::move(batch), want,
+             generation = core.manager_generation](const rpc::Answer& answer)
+                STDCHK_REQUIRES(engine_lock) { on_placed(batch, want, generation, answer); });
 }
 
 void Placement::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want,

@@ -31,30 +31,32 @@ class Placement {
   Placement(const Parts& parts, bool content_cuts) : parts_(parts), content_cuts_(content_cuts) {}
 
   /// Takes a hashed chunk: a chunk with a name is looked up first, others get space at once.
-  void place(const OutChunkPtr& chunk);
+  void place(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
   /// Sends batches of chunks that wait for an answer.
-  void plan_look_up(Work& work);
+  void plan_look_up(Work& work) STDCHK_REQUIRES(engine_lock);
   /// Asks for space, unless the session does not write more and no chunk waits.
-  void plan_grants(Work& work, bool writes_more);
+  void plan_grants(Work& work, bool writes_more) STDCHK_REQUIRES(engine_lock);
   /// Returns unused grants to the manager, for other sessions.
-  void plan_return(Work& work);
+  void plan_return(Work& work) STDCHK_REQUIRES(engine_lock);
   /// True when a chunk got no name that follows from its content.
-  bool has_unnamed() const { return has_unnamed_; }
+  bool has_unnamed() const STDCHK_REQUIRES(engine_lock) { return has_unnamed_; }
   /// The session has failed.
-  void drop_all();
-  void clear() { to_ask_.clear(); }
+  void drop_all() STDCHK_REQUIRES(engine_lock);
+  void clear() STDCHK_REQUIRES(engine_lock) { to_ask_.clear(); }
 
  private:
-  bool use_equal(const OutChunkPtr& chunk);
-  void alias(const OutChunkPtr& chunk, const OutChunkPtr& target);
-  void count_found(const OutChunk& chunk);
-  bool batch_is_due();
-  void send(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want);
+  bool use_equal(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
+  void alias(const OutChunkPtr& chunk, const OutChunkPtr& target) STDCHK_REQUIRES(engine_lock);
+  void count_found(const OutChunk& chunk) STDCHK_REQUIRES(engine_lock);
+  bool batch_is_due() STDCHK_REQUIRES(engine_lock);
+  void send(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want)
+      STDCHK_REQUIRES(engine_lock);
   void on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want,
-                 std::uint64_t generation, const rpc::Answer& answer);
-  void take(const std::vector<OutChunkPtr>& batch, const msg::Place::Reply& reply);
-  void no_space(const rpc::Failure& failure);
-  bool asks_again(std::uint64_t generation, const rpc::Answer& answer);
+                 std::uint64_t generation, const rpc::Answer& answer) STDCHK_REQUIRES(engine_lock);
+  void take(const std::vector<OutChunkPtr>& batch, const msg::Place::Reply& reply)
+      STDCHK_REQUIRES(engine_lock);
+  void no_space(const rpc::Failure& failure) STDCHK_REQUIRES(engine_lock);
+  bool asks_again(std::uint64_t generation, const rpc::Answer& answer) STDCHK_REQUIRES(engine_lock);
 
   const Parts parts_;
   const bool content_cuts_;

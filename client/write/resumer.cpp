@@ -33,9 +33,8 @@ void Resumer::plan(Work& work) {
     step_ = Step::kSending;
   }
   core.call(work, messages_[next_++],
-            [this, generation = core.manager_generation](const rpc::Answer& answer) {
-              on_answer(generation, answer);
-            });
+            [this, generation = core.manager_generation](const rpc::Answer& answer)
+                STDCHK_REQUIRES(engine_lock) { on_answer(generation, answer); });
 }
 
 /// Builds the messages: what is stored, each short enough to be sent.

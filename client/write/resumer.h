@@ -38,31 +38,33 @@ class Resumer {
   Resumer(const Parts& parts, const msg::OpenSession& request, std::uint64_t opened_after);
 
   /// False: the session cannot go on with another manager.
-  bool possible() const { return can_resume_; }
+  bool possible() const STDCHK_REQUIRES(engine_lock) { return can_resume_; }
   /// A new manager has come.
-  void begin();
+  void begin() STDCHK_REQUIRES(engine_lock);
   /// True until the present manager has accepted the session.
-  bool under_way() const { return step_ != Step::kNone; }
+  bool under_way() const STDCHK_REQUIRES(engine_lock) { return step_ != Step::kNone; }
   /// Sends the next part once no call and no write is under way. Writes end with their links, calls
   /// as fenced.
-  void plan(Work& work);
+  void plan(Work& work) STDCHK_REQUIRES(engine_lock);
 
   // ---- a file without a version
-  bool is_pending() const { return parts_.core.attributes.version == 0; }
-  bool is_pending_as(FileId parent, std::string_view name) const {
+  bool is_pending() const STDCHK_REQUIRES(engine_lock) {
+    return parts_.core.attributes.version == 0;
+  }
+  bool is_pending_as(FileId parent, std::string_view name) const STDCHK_REQUIRES(engine_lock) {
     return is_pending() && parent_ == parent && name_ == name;
   }
   /// Records what the manager has changed. Without a `parent`, the file has lost its name.
-  void renamed(FileId parent, std::string_view name);
-  void changed(const msg::SetAttributes& change);
-  void changed(const msg::SetXattr& change);
+  void renamed(FileId parent, std::string_view name) STDCHK_REQUIRES(engine_lock);
+  void changed(const msg::SetAttributes& change) STDCHK_REQUIRES(engine_lock);
+  void changed(const msg::SetXattr& change) STDCHK_REQUIRES(engine_lock);
   /// The outcome of a change is unknown: a file without a version cannot resume then.
-  void forbid_resume() { can_resume_ = can_resume_ && !is_pending(); }
+  void forbid_resume() STDCHK_REQUIRES(engine_lock) { can_resume_ = can_resume_ && !is_pending(); }
 
  private:
   enum class Step : std::uint8_t { kNone, kWaits, kSending };
-  void build();
-  void on_answer(std::uint64_t generation, const rpc::Answer& answer);
+  void build() STDCHK_REQUIRES(engine_lock);
+  void on_answer(std::uint64_t generation, const rpc::Answer& answer) STDCHK_REQUIRES(engine_lock);
 
   const Parts parts_;
   const std::uint64_t opened_after_;

@@ -26,12 +26,13 @@ using State = SessionCore::State;
 
 // The folder's policy decides, if it says anything. Otherwise the mount decides, then the pool.
 std::shared_ptr<SeriesNaming> naming_of(const SessionHost& host, const Policy& policy,
-                                        std::shared_ptr<SeriesNaming> series) {
+                                        std::shared_ptr<SeriesNaming> series)
+    STDCHK_REQUIRES(engine_lock) {
   const auto chunking = policy.chunking();
   const bool names = chunking ? chunking != Chunking::kNone : host.names_chunks();
   return names ? std::move(series) : std::make_shared<SeriesNaming>(Naming::kOff);
 }
-bool cut_by_content(const SessionHost& host, const Policy& policy) {
+bool cut_by_content(const SessionHost& host, const Policy& policy) STDCHK_REQUIRES(engine_lock) {
   return policy.chunking() ? policy.chunking() == Chunking::kContent : host.content_cuts();
 }
 
@@ -70,7 +71,7 @@ Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSe
       waits_for_copies_(opened.policy.commit() == CommitLevel::kRedundant),
       written_(core_.attributes.size_bytes, core_.attributes.version == 0, request.truncate),
       committer_(core_, written_,
-                 [this] {
+                 [this]() STDCHK_REQUIRES(engine_lock) {
                    equal_.forget_own();
                    space_.forget_abandoned();
                  }),
@@ -137,7 +138,10 @@ OutChunkPtr Session::end_write(Slot& slot, std::uint64_t offset, std::size_t len
   window.end_copy(slot, from, from + static_cast<std::uint32_t>(length));
   if (length > 0 && !core_.error.has_value()) {
     written_.put(offset, length, Piece{&slot, nullptr, from},
-                 [this](const Piece& piece, std::uint64_t gone) { ledger_.removed(piece, gone); });
+                 [this](const Piece& piece, std::uint64_t gone) {
+                   engine_lock.assert_held();
+                   ledger_.removed(piece, gone);
+                 });
     core_.figures.bytes_written += length;
   }
   return cutter_.end_copy(slot);
@@ -160,6 +164,7 @@ Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
 Status Session::truncate(std::uint64_t size_bytes) {
   STDCHK_TRY(may_write(size_bytes));
   written_.truncate(size_bytes, [this](const Piece& piece, std::uint64_t length) {
+    engine_lock.assert_held();
     ledger_.removed(piece, length);
   });
   return {};
@@ -254,7 +259,8 @@ void Session::plan_end(Work& work) {
   close.aborted_bytes = core_.error.has_value() ? core_.figures.bytes_written : 0;
   close.writes_in_flight = !space_.abandoned().empty();
   // A lost answer does no harm: the manager ends the sessions of silent clients.
-  core_.call(work, std::move(close), [this](const rpc::Answer&) { core_.kick(); });
+  core_.call(work, std::move(close),
+             [this](const rpc::Answer&) STDCHK_REQUIRES(engine_lock) { core_.kick(); });
 }
 
 void Session::end() {

@@ -37,90 +37,106 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   FileId file() const { return core_.file; }
   SessionId id() const { return core_.id; }
-  std::uint64_t size() const { return written_.size(); }
-  bool dirty() const { return written_.dirty(); }
-  bool ended() const { return core_.state == SessionCore::State::kEnded; }
-  bool ending() const { return core_.state != SessionCore::State::kOpen; }
-  const std::optional<Error>& error() const { return core_.error; }
-  Attributes attributes() const;
-  SessionFigures figures() const { return core_.figures; }
-  void count_call() { ++core_.figures.manager_calls; }
+  std::uint64_t size() const STDCHK_REQUIRES(engine_lock) { return written_.size(); }
+  bool dirty() const STDCHK_REQUIRES(engine_lock) { return written_.dirty(); }
+  bool ended() const STDCHK_REQUIRES(engine_lock) {
+    return core_.state == SessionCore::State::kEnded;
+  }
+  bool ending() const STDCHK_REQUIRES(engine_lock) {
+    return core_.state != SessionCore::State::kOpen;
+  }
+  const std::optional<Error>& error() const STDCHK_REQUIRES(engine_lock) { return core_.error; }
+  Attributes attributes() const STDCHK_REQUIRES(engine_lock);
+  SessionFigures figures() const STDCHK_REQUIRES(engine_lock) { return core_.figures; }
+  void count_call() STDCHK_REQUIRES(engine_lock) { ++core_.figures.manager_calls; }
   /// True when the folder's policy makes a close wait for all copies.
-  bool waits_for_copies() const { return waits_for_copies_; }
+  bool waits_for_copies() const STDCHK_REQUIRES(engine_lock) { return waits_for_copies_; }
   /// The number of benefactors that each chunk is written to, if there is space.
-  std::uint32_t places() const { return core_.places; }
+  std::uint32_t places() const STDCHK_REQUIRES(engine_lock) { return core_.places; }
 
   // ---- writing: any thread, lock held. kWouldBlock: wait for a change and try again.
   /// Returns a slot for the bytes from `offset` on. Shortens `length` to what fits there.
-  Result<Slot*> begin_write(std::uint64_t offset, std::size_t& length);
+  Result<Slot*> begin_write(std::uint64_t offset, std::size_t& length) STDCHK_REQUIRES(engine_lock);
   /// Ends begin_write(): the bytes are in the slot. Returns a chunk whose CRC the caller should
   /// compute now, or nullptr.
-  OutChunkPtr end_write(Slot& slot, std::uint64_t offset, std::size_t length);
+  OutChunkPtr end_write(Slot& slot, std::uint64_t offset, std::size_t length)
+      STDCHK_REQUIRES(engine_lock);
   /// Takes a borrowed slot that holds the whole chunk at `offset`. Returns as end_write() does.
-  Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset);
-  Status truncate(std::uint64_t size_bytes);
+  Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset) STDCHK_REQUIRES(engine_lock);
+  Status truncate(std::uint64_t size_bytes) STDCHK_REQUIRES(engine_lock);
   /// Moves the end of the file for an append, and returns the old end.
-  Result<std::uint64_t> extend(std::uint64_t bytes);
+  Result<std::uint64_t> extend(std::uint64_t bytes) STDCHK_REQUIRES(engine_lock);
+
+  /// Finds boundaries of content-defined chunks; for hash threads, without the lock.
+  const BoundaryFinder& boundaries() const { return cutter_.boundaries(); }
 
   // ---- cutting and hashing: any thread, lock held
-  SlotCutter& cutter() { return cutter_; }
-  HashQueue& hashes() { return hashes_; }
+  SlotCutter& cutter() STDCHK_REQUIRES(engine_lock) { return cutter_; }
+  HashQueue& hashes() STDCHK_REQUIRES(engine_lock) { return hashes_; }
   /// True when the reactor's thread copies bytes itself and has fewer than two chunks to copy. It
   /// should compute the CRC then, which brings the bytes into its processor's cache.
-  bool mover_idles() const { return writer_.mover_idles(hashes_.mover_count()); }
-  const SeriesNaming& naming() const { return *core_.naming; }
+  bool mover_idles() const STDCHK_REQUIRES(engine_lock) {
+    return writer_.mover_idles(hashes_.mover_count());
+  }
+  const SeriesNaming& naming() const STDCHK_REQUIRES(engine_lock) { return *core_.naming; }
   /// Takes a chunk with its CRC and, if wanted, its name.
-  void hashed(const OutChunkPtr& chunk);
+  void hashed(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
 
   // ---- versions: any thread, lock held
   /// Begins to store all that was written until now. Does not wait for later writes.
-  CompletionPtr start_sync();
+  CompletionPtr start_sync() STDCHK_REQUIRES(engine_lock);
   /// Begins to make a version of all that was written until now. Joins the commit under way, if
   /// there is one, because writes wait for it. With `end` the session ends too.
-  Result<CompletionPtr> start_commit(bool end);
+  Result<CompletionPtr> start_commit(bool end) STDCHK_REQUIRES(engine_lock);
   /// Has the promised commit end the session. Returns false when no commit was promised.
-  bool end_after_promised_commit() { return committer_.promised() && start_commit(true); }
-  Committer& committer() { return committer_; }
-  const Committer& committer() const { return committer_; }
+  bool end_after_promised_commit() STDCHK_REQUIRES(engine_lock) {
+    return committer_.promised() && start_commit(true);
+  }
+  Committer& committer() STDCHK_REQUIRES(engine_lock) { return committer_; }
+  const Committer& committer() const STDCHK_REQUIRES(engine_lock) { return committer_; }
   /// Drops what is not committed, and ends the session.
-  void abort(Code why);
+  void abort(Code why) STDCHK_REQUIRES(engine_lock);
 
   // ---- reading: lock held
-  const Overlay& overlay() const { return written_.overlay(); }
-  std::uint64_t cut() const { return written_.cut(); }
-  EqualChunks& equal() { return equal_; }
+  const Overlay& overlay() const STDCHK_REQUIRES(engine_lock) { return written_.overlay(); }
+  std::uint64_t cut() const STDCHK_REQUIRES(engine_lock) { return written_.cut(); }
+  EqualChunks& equal() STDCHK_REQUIRES(engine_lock) { return equal_; }
   /// Returns the base version's map, and fetches it if necessary; nullptr when the base is empty.
-  VersionMapPtr base();
+  VersionMapPtr base() STDCHK_REQUIRES(engine_lock);
   Shared& shared() { return core_.host.shared(); }
 
   // ---- reactor's thread, lock held
-  void plan(Work& work);
-  void written(const ChunkWrite& write, const Status& status) { writer_.written(write, status); }
-  void benefactor_gone(BenefactorId benefactor);
+  void plan(Work& work) STDCHK_REQUIRES(engine_lock);
+  void written(const ChunkWrite& write, const Status& status) STDCHK_REQUIRES(engine_lock) {
+    writer_.written(write, status);
+  }
+  void benefactor_gone(BenefactorId benefactor) STDCHK_REQUIRES(engine_lock);
   /// Fails the session, which the manager has ended.
-  void fenced();
+  void fenced() STDCHK_REQUIRES(engine_lock);
   /// Continues with a manager of another epoch, which does not know the session. Reports what is
   /// stored, and begins again what was under way.
-  void manager_changed();
+  void manager_changed() STDCHK_REQUIRES(engine_lock);
   /// Fails the session, and drops what is not stored. Chunks that are with hash threads, calls or
   /// the transport are dropped when they come back.
-  void fail_with(Error why);
+  void fail_with(Error why) STDCHK_REQUIRES(engine_lock);
   /// Breaks the cycles of pointers between the session and its chunks, because the client ends.
-  void let_go();
+  void let_go() STDCHK_REQUIRES(engine_lock);
 
   // ---- a file without a version: its clients tell a restarted manager of it
-  Resumer& resumer() { return resumer_; }
-  const Resumer& resumer() const { return resumer_; }
+  Resumer& resumer() STDCHK_REQUIRES(engine_lock) { return resumer_; }
+  const Resumer& resumer() const STDCHK_REQUIRES(engine_lock) { return resumer_; }
   /// True until the present manager has accepted the session.
-  bool is_unknown() const { return resumer_.under_way() && !core_.error.has_value(); }
+  bool is_unknown() const STDCHK_REQUIRES(engine_lock) {
+    return resumer_.under_way() && !core_.error.has_value();
+  }
 
   std::uint32_t openers = 0;  ///< Files that write through this session
   bool kicked = false;        ///< the host is about to call plan()
 
  private:
-  Status may_write(std::uint64_t end) const;
-  void plan_end(Work& work);
-  void end();
+  Status may_write(std::uint64_t end) const STDCHK_REQUIRES(engine_lock);
+  void plan_end(Work& work) STDCHK_REQUIRES(engine_lock);
+  void end() STDCHK_REQUIRES(engine_lock);
 
   SessionCore core_;
   const bool waits_for_copies_;

@@ -22,29 +22,29 @@ class SessionHost {
  public:
   virtual ~SessionHost() = default;
   virtual Shared& shared() = 0;
-  virtual Window& window() = 0;
-  virtual const Memory& window_memory() = 0;
+  virtual Window& window() STDCHK_REQUIRES(engine_lock) = 0;
+  virtual const Memory& window_memory() STDCHK_REQUIRES(engine_lock) = 0;
   virtual Clock& clock() = 0;
   /// Settings of the mount or the pool, used where the folder's policy has none. The first says
   /// whether chunks get names from their content, the second whether their content decides where
   /// they end.
-  virtual bool names_chunks() const = 0;
-  virtual bool content_cuts() const = 0;
-  virtual std::uint64_t arena_bytes_total() const = 0;
+  virtual bool names_chunks() const STDCHK_REQUIRES(engine_lock) = 0;
+  virtual bool content_cuts() const STDCHK_REQUIRES(engine_lock) = 0;
+  virtual std::uint64_t arena_bytes_total() const STDCHK_REQUIRES(engine_lock) = 0;
   /// True when the manager lists the benefactor as alive.
-  virtual bool answers(BenefactorId benefactor) const = 0;
-  virtual MapStore& maps() = 0;
-  virtual ClientId client() const = 0;
-  virtual msg::WriterTotals& totals() = 0;
+  virtual bool answers(BenefactorId benefactor) const STDCHK_REQUIRES(engine_lock) = 0;
+  virtual MapStore& maps() STDCHK_REQUIRES(engine_lock) = 0;
+  virtual ClientId client() const STDCHK_REQUIRES(engine_lock) = 0;
+  virtual msg::WriterTotals& totals() STDCHK_REQUIRES(engine_lock) = 0;
   /// Has the reactor's thread call plan().
-  virtual void kick(Session& session) = 0;
-  virtual void kick_after(Session& session, Duration delay) = 0;
+  virtual void kick(Session& session) STDCHK_REQUIRES(engine_lock) = 0;
+  virtual void kick_after(Session& session, Duration delay) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called when the manager has confirmed a commit.
-  virtual void committed(const msg::Commit::Reply& reply) = 0;
+  virtual void committed(const msg::Commit::Reply& reply) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called when the session has ended and has no work under way.
-  virtual void ended(Session& session) = 0;
+  virtual void ended(Session& session) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called when a promised commit has failed.
-  virtual void promise_broken(const Session& session) = 0;
+  virtual void promise_broken(const Session& session) STDCHK_REQUIRES(engine_lock) = 0;
 };
 
 /// A SessionCore holds what all parts of one session share: identity, state, error, figures.
@@ -72,11 +72,11 @@ struct SessionCore {
   /// Keeps the session, and its parts, alive.
   std::shared_ptr<Session> self() const;
   Time now() const { return host.clock().now(); }
-  void kick() { host.kick(session); }
-  void kick_after(Duration delay) { host.kick_after(session, delay); }
+  void kick() STDCHK_REQUIRES(engine_lock) { host.kick(session); }
+  void kick_after(Duration delay) STDCHK_REQUIRES(engine_lock) { host.kick_after(session, delay); }
   void notify() { host.shared().changed.notify_all(); }
   /// Fails the session. See Session::fail_with.
-  void fail_with(Error why);
+  void fail_with(Error why) STDCHK_REQUIRES(engine_lock);
   /// Adds a call to the manager. `answered` runs with the lock held, on the reactor's thread.
   template <class Answered>
   void call(Work& work, msg::Request request, Answered answered) {
@@ -92,7 +92,7 @@ struct SessionCore {
                           }});
   }
   /// Moves a chunk's bytes to another state of their slots.
-  void move(const Segments& segments, SlotState from, SlotState to) {
+  void move(const Segments& segments, SlotState from, SlotState to) STDCHK_REQUIRES(engine_lock) {
     for (const Segment& segment : segments) {
       if (segment.slot != nullptr) host.window().move(*segment.slot, from, to);
     }

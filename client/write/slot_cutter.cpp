@@ -26,11 +26,12 @@ SlotCutter::SlotCutter(const Parts& parts, bool content_cuts)
       content_cuts_(content_cuts),
       boundaries_(content_sizes(parts.core.host.window())),
       cutter_(parts.core.host.window(), content_sizes(parts.core.host.window()),
-              [this](std::uint64_t file_offset, const Segments& segments) {
-                if (OutChunkPtr chunk = make_chunk(file_offset, segments)) {
-                  parts_.hashes.add(std::move(chunk));
-                }
-              }) {}
+              [this](std::uint64_t file_offset, const Segments& segments)
+                  STDCHK_REQUIRES(engine_lock) {
+                    if (OutChunkPtr chunk = make_chunk(file_offset, segments)) {
+                      parts_.hashes.add(std::move(chunk));
+                    }
+                  }) {}
 
 Slot* SlotCutter::slot_for(std::uint64_t part, bool may_begin) {
   auto found = filling_.find(part);

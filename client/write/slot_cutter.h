@@ -32,30 +32,30 @@ class SlotCutter {
   /// Finds boundaries of content-defined chunks; for hash threads.
   const BoundaryFinder& boundaries() const { return boundaries_; }
   /// True when no slot is filling.
-  bool idle() const { return filling_.empty(); }
+  bool idle() const STDCHK_REQUIRES(engine_lock) { return filling_.empty(); }
   /// True when all written bytes belong to chunks.
-  bool all_cut() const { return sealed_.empty() && cutter_.empty(); }
+  bool all_cut() const STDCHK_REQUIRES(engine_lock) { return sealed_.empty() && cutter_.empty(); }
 
   /// Returns the slot in which `part` fills. Takes a new slot if need be, unless `may_begin` is
   /// false. Returns nullptr when the writer must wait.
-  Slot* slot_for(std::uint64_t part, bool may_begin);
+  Slot* slot_for(std::uint64_t part, bool may_begin) STDCHK_REQUIRES(engine_lock);
   /// True when a write to `part` must wait. A thread that lost its processor has left a hole, and
   /// as many slots as allowed already wait behind it. Applies only after slots were filled out of
   /// order, and for at most kHeldBack.
-  bool must_hold_back(std::uint64_t part);
+  bool must_hold_back(std::uint64_t part) STDCHK_REQUIRES(engine_lock);
   /// A copy into the slot has ended. Returns a chunk whose CRC the caller should compute, or
   /// nullptr.
-  OutChunkPtr end_copy(Slot& slot);
+  OutChunkPtr end_copy(Slot& slot) STDCHK_REQUIRES(engine_lock);
   /// Seals the slot in which `part` fills, if there is one.
-  void seal_part(std::uint64_t part);
+  void seal_part(std::uint64_t part) STDCHK_REQUIRES(engine_lock);
   /// Seals all slots, and keeps no run open.
-  void seal_all();
+  void seal_all() STDCHK_REQUIRES(engine_lock);
   /// Seals or cuts `slot` although more bytes may come, because no slot is free.
-  void seal_early(Slot& slot);
+  void seal_early(Slot& slot) STDCHK_REQUIRES(engine_lock);
   /// Takes the boundaries found in a slot. Returns the chunks that the caller should hash now.
-  std::vector<OutChunkPtr> scanned(const Scan& scan);
+  std::vector<OutChunkPtr> scanned(const Scan& scan) STDCHK_REQUIRES(engine_lock);
   /// Ends waits for missing bytes, and passes on slots to be searched for boundaries.
-  void plan(Work& work);
+  void plan(Work& work) STDCHK_REQUIRES(engine_lock);
 
  private:
   struct Sealed {
@@ -66,18 +66,19 @@ class SlotCutter {
     std::size_t count = 0;
     Slot* first = nullptr;
   };
-  void seal(Slot& slot);
-  OutChunkPtr cut_or_wait(Slot& slot);
-  OutChunkPtr cut_in_order(Slot& slot);
-  OutChunkPtr cut(Slot& slot);
-  OutChunkPtr make_chunk(std::uint64_t file_offset, const Segments& segments);
-  bool waits_for_neighbour(const Slot& slot) const;
-  bool is_on_its_way(std::uint64_t part) const;
-  Waiting waiting() const;
-  std::size_t waiting_max() const;
-  void stop_holding_back();
-  void limit_waiting();
-  Time cut_behind_holes(Duration wait);
+  void seal(Slot& slot) STDCHK_REQUIRES(engine_lock);
+  OutChunkPtr cut_or_wait(Slot& slot) STDCHK_REQUIRES(engine_lock);
+  OutChunkPtr cut_in_order(Slot& slot) STDCHK_REQUIRES(engine_lock);
+  OutChunkPtr cut(Slot& slot) STDCHK_REQUIRES(engine_lock);
+  OutChunkPtr make_chunk(std::uint64_t file_offset, const Segments& segments)
+      STDCHK_REQUIRES(engine_lock);
+  bool waits_for_neighbour(const Slot& slot) const STDCHK_REQUIRES(engine_lock);
+  bool is_on_its_way(std::uint64_t part) const STDCHK_REQUIRES(engine_lock);
+  Waiting waiting() const STDCHK_REQUIRES(engine_lock);
+  std::size_t waiting_max() const STDCHK_REQUIRES(engine_lock);
+  void stop_holding_back() STDCHK_REQUIRES(engine_lock);
+  void limit_waiting() STDCHK_REQUIRES(engine_lock);
+  Time cut_behind_holes(Duration wait) STDCHK_REQUIRES(engine_lock);
 
   const Parts parts_;
   const bool content_cuts_;                           ///< chunks end where their content says

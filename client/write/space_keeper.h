@@ -24,52 +24,62 @@ class SpaceKeeper {
   // ---- extents
   /// Returns true while the chunk waits for space for all its places. The wait ends with one answer
   /// of the manager, or after kPlacesWait.
-  bool waits_for_places(const OutChunk& chunk);
+  bool waits_for_places(const OutChunk& chunk) STDCHK_REQUIRES(engine_lock);
   /// Carves the extents that the chunk lacks, as many as there is space for.
-  std::vector<Extent> carve(const Chunk& chunk);
+  std::vector<Extent> carve(const Chunk& chunk) STDCHK_REQUIRES(engine_lock);
   /// The grant that the extent was carved from. Without an id: its benefactor was dropped since.
-  Grant grant_of(const Extent& extent) const { return grants_.grant_of(extent).value_or(Grant{}); }
-  void give_back(const Extent& extent, std::uint64_t bytes) { grants_.give_back(extent, bytes); }
+  Grant grant_of(const Extent& extent) const STDCHK_REQUIRES(engine_lock) {
+    return grants_.grant_of(extent).value_or(Grant{});
+  }
+  void give_back(const Extent& extent, std::uint64_t bytes) STDCHK_REQUIRES(engine_lock) {
+    grants_.give_back(extent, bytes);
+  }
   /// Does not use the benefactor of a failed write from now on.
-  void avoid(BenefactorId benefactor, const Error& why);
+  void avoid(BenefactorId benefactor, const Error& why) STDCHK_REQUIRES(engine_lock);
   /// Sets an extent aside to which a failed write may still go: it stays unused until a fence.
-  void abandon(const Extent& extent) { abandoned_.push_back(extent); }
-  const std::vector<Extent>& abandoned() const { return abandoned_; }
-  void forget_abandoned() { abandoned_.clear(); }
-  void benefactor_gone(BenefactorId benefactor);
+  void abandon(const Extent& extent) STDCHK_REQUIRES(engine_lock) { abandoned_.push_back(extent); }
+  const std::vector<Extent>& abandoned() const STDCHK_REQUIRES(engine_lock) { return abandoned_; }
+  void forget_abandoned() STDCHK_REQUIRES(engine_lock) { abandoned_.clear(); }
+  void benefactor_gone(BenefactorId benefactor) STDCHK_REQUIRES(engine_lock);
 
   // ---- requests
   /// True when a request for space may be made now.
-  bool may_ask() const { return !want_in_flight_ && core_.now() >= not_before_; }
-  bool asking() const { return want_in_flight_; }
+  bool may_ask() const STDCHK_REQUIRES(engine_lock) {
+    return !want_in_flight_ && core_.now() >= not_before_;
+  }
+  bool asking() const STDCHK_REQUIRES(engine_lock) { return want_in_flight_; }
   /// The bytes to ask for; 0 when there is enough space. `with_batch`: the request is made anyway.
   /// `last_commit`: the session needs space only for chunks that wait.
-  std::uint64_t wanted_bytes(const Waiting& waiting, bool with_batch, bool last_commit) const;
+  std::uint64_t wanted_bytes(const Waiting& waiting, bool with_batch, bool last_commit) const
+      STDCHK_REQUIRES(engine_lock);
   /// Fills in what a request says about space.
-  void fill(msg::Place& place, const Waiting& waiting, std::uint64_t want);
-  void answered(std::uint64_t want);
+  void fill(msg::Place& place, const Waiting& waiting, std::uint64_t want)
+      STDCHK_REQUIRES(engine_lock);
+  void answered(std::uint64_t want) STDCHK_REQUIRES(engine_lock);
   /// Adds grants that answer a request of `want` bytes. Returns their bytes.
-  std::uint64_t add(const std::vector<Grant>& grants, std::uint64_t want);
-  void add(const std::vector<Grant>& grants) { grants_.add(grants); }
+  std::uint64_t add(const std::vector<Grant>& grants, std::uint64_t want)
+      STDCHK_REQUIRES(engine_lock);
+  void add(const std::vector<Grant>& grants) STDCHK_REQUIRES(engine_lock) { grants_.add(grants); }
   /// True when the first waiting chunk has a copy, or space for one, and no wait for more places is
   /// left.
-  bool can_do_with_fewer(const Waiting& waiting) const;
+  bool can_do_with_fewer(const Waiting& waiting) const STDCHK_REQUIRES(engine_lock);
   /// Handles a pool that is full, or full outside the avoided benefactors. Returns the error with
   /// which the session fails when its patience has ended.
-  std::optional<Error> no_space(const rpc::Failure& failure);
+  std::optional<Error> no_space(const rpc::Failure& failure) STDCHK_REQUIRES(engine_lock);
   /// The pool may have space now: patience starts anew.
-  void renew_patience() { no_space_since_ = core_.now(); }
+  void renew_patience() STDCHK_REQUIRES(engine_lock) { no_space_since_ = core_.now(); }
   /// Drops grants that were unused for kIdleGrants. Returns true when a message should return them.
-  bool drop_idle();
+  bool drop_idle() STDCHK_REQUIRES(engine_lock);
   /// A new manager: it knows none of the grants.
-  void forget();
+  void forget() STDCHK_REQUIRES(engine_lock);
   /// A new manager has accepted the session: all links are new.
-  void resumed();
+  void resumed() STDCHK_REQUIRES(engine_lock);
 
  private:
   static std::vector<BenefactorId> beside(const Waiting& waiting);
-  std::uint64_t needed_bytes(const Waiting& waiting, const std::vector<BenefactorId>& beside) const;
-  void drop_unused();
+  std::uint64_t needed_bytes(const Waiting& waiting, const std::vector<BenefactorId>& beside) const
+      STDCHK_REQUIRES(engine_lock);
+  void drop_unused() STDCHK_REQUIRES(engine_lock);
 
   SessionCore& core_;
   GrantSet grants_;

@@ -69,7 +69,7 @@ class WrittenFile {
     base_.reset();
   }
   /// The map of the base version; fetched if necessary.
-  VersionMapPtr base(MapStore& maps, FileId file) {
+  VersionMapPtr base(MapStore& maps, FileId file) STDCHK_REQUIRES(engine_lock) {
     if (base_ == nullptr) base_ = maps.open(file);
     return base_;
   }

@@ -17,10 +17,10 @@ EngineNode::EngineNode(Cluster& cluster, const std::string& name, const Limits& 
   config.host_token = "host";
   config.host_name = name;
   config.window_bytes = of_process.window_bytes;
-  config.naming_judged_bytes = 512 * limits::kKiB;
+  config.sessions.naming_judged_bytes = 512 * limits::kKiB;
   config.cache_bytes = of_process.cache_bytes;
   config.chunk_bytes = of_process.chunk_bytes;
-  config.waits_for_copies = of_process.waits_for_copies;
+  config.sessions.waits_for_copies = of_process.waits_for_copies;
   engine_ = std::make_unique<client::Engine>(node_.reactor, node_.endpoint,
                                              std::vector<transport::Endpoint*>{&node_.endpoint},
                                              executor_, files_, std::move(config));

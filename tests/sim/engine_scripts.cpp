@@ -84,8 +84,8 @@ void WriterScript::start() {
       [self = shared_from_this(), opening](Lock&) -> Status {
         if (!opening->status.has_value()) return fail(Code::kWouldBlock, "sim");
         if (opening->status->has_value()) {
-          self->file_ = std::make_shared<client::OpenFile>(self->node_.engine(), opening->session,
-                                                           true, false);
+          self->file_ =
+              std::make_shared<client::OpenFile>(self->node_.engine(), opening->session, false);
           opening->session.reset();
         }
         return *opening->status;
@@ -613,7 +613,7 @@ void ReaderScript::looked_up(rpc::Answer answer) {
     const Lock lock(node_.engine().shared().mutex);
     // A writer in the same process would show uncommitted content.
     const bool opening = scene_.model.name(name_).opening.contains(node_.node().name);
-    if (node_.engine().session(id) == nullptr && !opening) {
+    if (node_.engine().sessions().find(id) == nullptr && !opening) {
       file_ = std::make_shared<client::OpenFile>(node_.engine(), id, nullptr,
                                                  node_.engine().maps().open(id));
     }

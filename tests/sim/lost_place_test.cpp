@@ -73,7 +73,7 @@ struct Writer {
       return opening->status ? *opening->status : fail(Code::kWouldBlock, "test");
     }));
     file = std::make_shared<client::OpenFile>(process->engine(),
-                                              std::exchange(opening->session, {}), true, false);
+                                              std::exchange(opening->session, {}), false);
     REQUIRE(file->session()->places() == 2);
   }
   /// Writes `count` more bytes, which differ from all others.

@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "client/engine/engine.h"
+#include "client/engine/session_table.h"
 
 namespace stdchk::client {
 namespace {
@@ -24,24 +24,24 @@ bool is_unsure(Code code) {
 
 }  // namespace
 
-SessionPtr Engine::pending(FileId parent, std::string_view name) const {
-  for (const auto& [file, each] : sessions_) {
+SessionPtr SessionTable::pending(FileId parent, std::string_view name) const {
+  for (const auto& [file, each] : by_file_) {
     if (each->resumer().is_pending_as(parent, name)) return each;
   }
   return nullptr;
 }
 
 /// Returns the session of the file without a version that the request is about, or nullptr.
-SessionPtr Engine::pending_of(const msg::Request& request) const {
+SessionPtr SessionTable::pending_of(const msg::Request& request) const {
   const SessionPtr found = std::visit(
-      [&]<class M>(const M& one) -> SessionPtr {
+      [&]<class M>(const M& one) STDCHK_REQUIRES(engine_lock) -> SessionPtr {
         if constexpr (kIsOneOf<M, msg::SetAttributes, msg::SetXattr, msg::GetAttributes,
                                msg::GetXattrs>) {
-          return session(one.file);
+          return find(one.file);
         } else if constexpr (kIsOneOf<M, msg::Lookup, msg::Remove>) {
           return pending(one.parent, one.name);
         } else if constexpr (std::is_same_v<M, msg::OpenSession>) {
-          return one.parent ? pending(one.parent, one.name) : session(one.file);
+          return one.parent ? pending(one.parent, one.name) : find(one.file);
         } else if constexpr (std::is_same_v<M, msg::Rename>) {
           const SessionPtr from = pending(one.from_parent, one.from_name);
           return from != nullptr ? from : pending(one.to_parent, one.to_name);
@@ -53,8 +53,7 @@ SessionPtr Engine::pending_of(const msg::Request& request) const {
   return found != nullptr && found->resumer().is_pending() ? found : nullptr;
 }
 
-/// Holds the request back until the manager knows its file, and follows what it changes. Lock held.
-void Engine::follow_pending(Work::Call& call) {
+void SessionTable::follow(Work::Call& call) {
   const SessionPtr about = pending_of(call.request);
   if (about == nullptr) return;
   call.may_go = [this, weak = std::weak_ptr(about)] {
@@ -71,7 +70,7 @@ void Engine::follow_pending(Work::Call& call) {
       const Lock lock(shared_.mutex);
       const SessionPtr changed = weak.lock();
       if (answer.has_value()) {
-        note_pending(request, *answer);
+        note_change(request, *answer);
       } else if (changed != nullptr && is_unsure(answer.error().error.code)) {
         changed->resumer().forbid_resume();
       }
@@ -81,13 +80,13 @@ void Engine::follow_pending(Work::Call& call) {
 }
 
 /// Records a change that the manager has made. Answers arrive in the order of the changes.
-void Engine::note_pending(const msg::Request& request, const msg::Reply& reply) {
+void SessionTable::note_change(const msg::Request& request, const msg::Reply& reply) {
   if (const auto* change = std::get_if<msg::SetAttributes>(&request)) {
-    if (const SessionPtr changed = session(change->file)) changed->resumer().changed(*change);
+    if (const SessionPtr changed = find(change->file)) changed->resumer().changed(*change);
   } else if (const auto* xattr = std::get_if<msg::SetXattr>(&request)) {
-    if (const SessionPtr changed = session(xattr->file)) changed->resumer().changed(*xattr);
+    if (const SessionPtr changed = find(xattr->file)) changed->resumer().changed(*xattr);
   } else if (const auto* removed = std::get_if<msg::Remove::Reply>(&reply)) {
-    if (const SessionPtr changed = session(removed->file)) changed->resumer().renamed({}, {});
+    if (const SessionPtr changed = find(removed->file)) changed->resumer().renamed({}, {});
   } else if (const auto* rename = std::get_if<msg::Rename>(&request)) {
     if (rename->exchange) return;
     const SessionPtr moved = pending(rename->from_parent, rename->from_name);

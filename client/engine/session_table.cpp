@@ -1,0 +1,42 @@
+#include "client/engine/session_table.h"
+
+namespace stdchk::client {
+
+SessionPtr SessionTable::find(FileId file) const {
+  const auto found = by_file_.find(file);
+  return found == by_file_.end() ? nullptr : found->second;
+}
+
+SessionPtr SessionTable::find(SessionId id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+void SessionTable::add(const SessionPtr& session) {
+  by_file_[session->file()] = session;
+  by_id_[session->id()] = session;
+}
+
+void SessionTable::remove(const Session& session) {
+  by_id_.erase(session.id());
+  // Another session may have opened the file meanwhile.
+  const auto found = by_file_.find(session.file());
+  if (found != by_file_.end() && found->second.get() == &session) by_file_.erase(found);
+}
+
+void SessionTable::let_go() {
+  by_id_.clear();
+  for (const auto& [file, session] : by_file_) session->let_go();
+  by_file_.clear();
+}
+
+void SessionTable::note_lost(const Session& session) {
+  if (lost_.size() < kLostMax) lost_.insert_or_assign(session.file(), *session.error());
+}
+
+std::optional<Error> SessionTable::take_lost(FileId file) {
+  const auto lost = lost_.extract(file);
+  return lost.empty() ? std::nullopt : std::optional(lost.mapped());
+}
+
+}  // namespace stdchk::client

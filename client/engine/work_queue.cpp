@@ -1,0 +1,76 @@
+#include "client/engine/work_queue.h"
+
+#include <memory>
+#include <utility>
+
+namespace stdchk::client {
+
+void WorkQueue::call(Work::Call call) {
+  calls_.push_back(std::move(call));
+  wake();
+}
+
+void WorkQueue::read(Transfer& transfer) {
+  reads_.push_back(&transfer);
+  wake();
+}
+
+void WorkQueue::read_first(std::vector<Transfer*> transfers) {
+  reads_.insert(reads_.begin(), transfers.begin(), transfers.end());
+  wake();
+}
+
+void WorkQueue::run_later(std::function<void()> work) {
+  executor_work_.push_back(std::move(work));
+  wake();
+}
+
+void WorkQueue::read_later(FileWork work) {
+  file_work_.push_back(std::move(work));
+  wake();
+}
+
+void WorkQueue::kick(Session& session) {
+  if (!std::exchange(session.kicked, true)) kicked_.push_back(session.shared_from_this());
+  wake();
+}
+
+void WorkQueue::kick_after(Session& session, Duration delay) {
+  reactor_.schedule_after(delay, [this, weak = session.weak_from_this()] {
+    const Lock lock(shared_.mutex);
+    if (const SessionPtr kicked = weak.lock()) kick(*kicked);
+  });
+}
+
+WorkQueue::Batch WorkQueue::take() {
+  woken_ = false;
+  Batch batch;
+  for (const SessionPtr& session : std::exchange(kicked_, {})) {
+    session->kicked = false;
+    session->plan(batch.planned);
+  }
+  // Sessions add to the other queues while they plan.
+  batch.calls.swap(calls_);
+  batch.reads.swap(reads_);
+  batch.executor_work.swap(executor_work_);
+  batch.file_work.swap(file_work_);
+  return batch;
+}
+
+bool WorkQueue::take_failed_wake() { return std::exchange(wake_failed_, false); }
+
+void WorkQueue::clear() {
+  kicked_.clear();
+  calls_.clear();
+  reads_.clear();
+  executor_work_.clear();
+  file_work_.clear();
+}
+
+void WorkQueue::wake() {
+  if (woken_) return;
+  woken_ = reactor_.post(pump_).has_value();
+  wake_failed_ = wake_failed_ || !woken_;
+}
+
+}  // namespace stdchk::client

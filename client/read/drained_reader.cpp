@@ -1,0 +1,203 @@
+#include "client/read/drained_reader.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include "core/base/limits.h"
+#include "core/base/log.h"
+#include "core/chunk/crc_joined.h"
+#include "core/chunk/naming.h"
+
+namespace stdchk::client {
+namespace {
+
+constexpr Duration kSayAgain = std::chrono::seconds(1);
+
+/// Reads exactly [offset, + size) of a file.
+Status read_file(int fd, std::uint64_t offset, MutableByteSpan out) {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t count =
+        ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail_errno("client.drained file");
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  if (done < out.size()) return fail(Code::kCorrupt, "client.drained file is short");
+  return {};
+}
+
+/// Computes the CRC of each part of the chunk, and checks them by the CRC of the whole chunk. Reads
+/// through `room`.
+Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
+                                             MutableByteSpan room) {
+  std::vector<std::uint32_t> parts;
+  std::uint32_t all = 0;
+  for (std::uint32_t at = 0; at < chunk.length;) {
+    const auto length = static_cast<std::uint32_t>(
+        std::min<std::size_t>(limits::kDrainedPartBytes, chunk.length - at));
+    const MutableByteSpan part = room.first(length);
+    STDCHK_TRY(read_file(fd, chunk.offset + at, part));
+    parts.push_back(crc32c(0, part));
+    all = crc32c_joined(all, parts.back(), length);
+    at += length;
+  }
+  if (all != chunk.crc) return fail(Code::kCorrupt, "client.drained file");
+  return parts;
+}
+
+/// Reads a part of the chunk into `out`. kCorrupt: the bytes are not what was drained.
+Status read_file_part(int fd, DrainedChunk& chunk, std::uint64_t offset, MutableByteSpan out) {
+  std::uint32_t crc = 0;
+  {
+    const MutexLock lock(chunk.mutex);
+    if (chunk.part_crcs.empty()) {
+      std::vector<std::byte> room(limits::kDrainedPartBytes);
+      STDCHK_ASSIGN(chunk.part_crcs, part_crcs(fd, chunk, room));
+    }
+    crc = chunk.part_crcs[(offset - chunk.offset) / limits::kDrainedPartBytes];
+  }
+  STDCHK_TRY(read_file(fd, offset, out));
+  return crc32c(0, out) == crc ? Status{} : fail(Code::kCorrupt, "client.drained file");
+}
+
+}  // namespace
+
+/// A Read is one use of a file. Its thread has `outcome` until the delivery, then the reader has
+/// it.
+struct DrainedReader::Read {
+  std::uint32_t owner = 0;
+  Done done STDCHK_GUARDED_BY(engine_lock);  ///< empty: dropped
+  Time asked{};
+  std::atomic<Time> began{Time{}};  ///< set by its thread; Time{}: not yet
+  Outcome outcome;
+};
+
+DrainedReader::DrainedReader(Host host)
+    : host_(std::move(host)), directory_(std::make_shared<DrainDirectory>(host_.directory)) {}
+
+DrainedReader::ReadPtr DrainedReader::begin(std::uint32_t owner, Done done) {
+  auto read = std::make_shared<Read>();
+  read->owner = owner;
+  read->done = std::move(done);
+  read->asked = host_.clock.now();
+  reads_.push_back(read);
+  return read;
+}
+
+std::function<void()> DrainedReader::delivery(const ReadPtr& read) {
+  return [this, read] {
+    Lock lock(host_.shared.mutex);
+    std::erase(reads_, read);
+    if (!read->outcome.refused.empty()) note_refused(read->outcome.refused);
+    const Done done = std::exchange(read->done, nullptr);
+    if (done) done(lock, read->outcome);
+  };
+}
+
+DrainedReader::ReadPtr DrainedReader::open(std::uint32_t owner, const std::string& path,
+                                           DrainState state, Done done) {
+  const ReadPtr read = begin(owner, std::move(done));
+  const auto open = [read, directory = directory_, &clock = host_.clock, path, state] {
+    read->began = clock.now();
+    const auto root = directory->open();
+    if (!root) {
+      read->outcome.refused = root.error().why;
+      return;
+    }
+    auto opened = root->open(path, Access::kRead);
+    if (!opened) {
+      if (opened.error().os_errno != ENOENT) read->outcome.refused = opened.error().why;
+    } else if (!directory->may_belong(*root, opened->status, read->owner)) {
+      read->outcome.refused = fmt::format(
+          "{} in the drain directory belongs to uid {}, and in the pool to uid {}: it is not the "
+          "file that was drained",
+          path, opened->status.st_uid, read->owner);
+    } else {
+      read->outcome.opened = std::make_shared<DrainedFile>(std::move(opened->file), path, state);
+    }
+  };
+  host_.read_later({owner, open, delivery(read)});
+  return read;
+}
+
+DrainedReader::ReadPtr DrainedReader::read(std::uint32_t owner, std::shared_ptr<DrainedFile> file,
+                                           const Range& range,
+                                           std::shared_ptr<DrainedChunk> part_of, Done done) {
+  const ReadPtr read = begin(owner, std::move(done));
+  const auto move = [read, &clock = host_.clock, file = std::move(file), of = std::move(part_of),
+                     range] {
+    read->began = clock.now();
+    read->outcome.bytes.resize(range.length);
+    const MutableByteSpan out(read->outcome.bytes);
+    const int fd = file->file.get();
+    read->outcome.status = of == nullptr ? read_file(fd, range.offset, out)
+                                         : read_file_part(fd, *of, range.offset, out);
+  };
+  host_.read_later({owner, move, delivery(read)});
+  return read;
+}
+
+void DrainedReader::drop(Read& read) { read.done = nullptr; }
+
+/// Logs at most once a second: the owner of the file may read it as often as he likes.
+void DrainedReader::note_refused(const std::string& why) {
+  const Time now = host_.clock.now();
+  if (said_refused_ != Time{} && now - said_refused_ < kSayAgain) return;
+  said_refused_ = now;
+  log::warning("{}", why);
+}
+
+bool DrainedReader::hangs(std::uint32_t owner) const {
+  const Time now = host_.clock.now();
+  return std::ranges::any_of(reads_, [&](const ReadPtr& read) {
+    const Time began = read->began;
+    return read->owner == owner && began != Time{} && now - began > kHangsAfter;
+  });
+}
+
+bool DrainedReader::is_late(const Read& read) const {
+  const Time began = read.began;
+  const Time now = host_.clock.now();
+  if (began != Time{}) return now - began > kGivesUpAfter;
+  // The read waits for a thread of its user.
+  return now - read.asked > kGivesUpAfter && hangs(read.owner);
+}
+
+DrainedReader::ReadPtr DrainedReader::hanging_but_of(std::uint32_t owner) const {
+  for (const ReadPtr& read : reads_) {
+    if (read->done && read->owner != owner && hangs(read->owner)) return read;
+  }
+  return nullptr;
+}
+
+DrainedReader::Wait::Wait(DrainedReader& reader, std::uint32_t owner)
+    : reader_(reader), owner_(owner) {
+  ++reader_.waits_[owner_];
+  ++reader_.wait_count_;
+}
+
+DrainedReader::Wait::~Wait() {
+  if (--reader_.waits_[owner_] == 0) reader_.waits_.erase(owner_);
+  --reader_.wait_count_;
+}
+
+Status DrainedReader::Wait::end(Status status) const {
+  const bool late = !status && status.error().code == Code::kDeadline;
+  if (late && reader_.hangs(owner_)) return fail(kDrainedSilent);
+  return status;
+}
+
+Status DrainedReader::Wait::check() const {
+  const bool too_many = reader_.waits_.at(owner_) + reader_.wait_count_ > kWaitsMax;
+  if (!too_many || !reader_.hangs(owner_)) return {};
+  return fail(kDrainedSilent);
+}
+
+}  // namespace stdchk::client
