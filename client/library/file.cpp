@@ -5,17 +5,18 @@
 
 #include <cerrno>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 
 #include "client/library/errors.h"
 #include "client/library/objects.h"
 #include "client/library/paths.h"
+#include "core/base/mutex.h"
 
 using namespace stdchk::client::library;
 using stdchk::ByteSpan;
 using stdchk::Code;
+using stdchk::MutexLock;
 using stdchk::Result;
 
 namespace {
@@ -84,7 +85,7 @@ ssize_t stdchk_pwrite(stdchk_file* file, const void* bytes, size_t count, uint64
 }
 
 ssize_t stdchk_write(stdchk_file* file, const void* bytes, size_t count) {
-  const std::lock_guard lock(file->mutex);
+  const MutexLock lock(file->mutex);
   if (file->reserved > 0) return failed_reserved("stdchk_write");
   const ssize_t written = stdchk_pwrite(file, bytes, count, file->position);
   if (written < 0) return written;
@@ -99,7 +100,7 @@ ssize_t stdchk_pread(stdchk_file* file, void* bytes, size_t count, uint64_t offs
 }
 
 ssize_t stdchk_read(stdchk_file* file, void* bytes, size_t count) {
-  const std::lock_guard lock(file->mutex);
+  const MutexLock lock(file->mutex);
   if (file->reserved > 0) return failed_reserved("stdchk_read");
   const ssize_t got = stdchk_pread(file, bytes, count, file->position);
   if (got > 0) file->position += static_cast<std::uint64_t>(got);
@@ -134,7 +135,7 @@ int stdchk_truncate(stdchk_file* file, uint64_t size) {
 }
 
 void* stdchk_reserve(stdchk_file* file, size_t* count) {
-  const std::lock_guard lock(file->mutex);
+  const MutexLock lock(file->mutex);
   if (file->reserved > 0) {
     failed_reserved("stdchk_reserve");
     return nullptr;
@@ -150,7 +151,7 @@ void* stdchk_reserve(stdchk_file* file, size_t* count) {
 }
 
 int stdchk_submit(stdchk_file* file, size_t count) {
-  const std::lock_guard lock(file->mutex);
+  const MutexLock lock(file->mutex);
   if (file->reserved == 0)
     return failed(Code::kInvalidArgument, "stdchk_submit: nothing is reserved.");
   if (count > file->reserved) {
@@ -158,10 +159,7 @@ int stdchk_submit(stdchk_file* file, size_t count) {
                                               " bytes are reserved, and still are.");
   }
   const auto status = file->file->submit(file->position, count);
-  // A refused call (EINVAL) takes no bytes. Any other error returns the buffer to the library.
-  if (!status.has_value() && status.error().code == Code::kInvalidArgument) {
-    return failed(status.error());
-  }
+  // A submit() that fails has returned the buffer to the library, too.
   file->reserved = 0;
   if (!status.has_value()) return failed(status.error());
   file->position += count;
@@ -170,7 +168,7 @@ int stdchk_submit(stdchk_file* file, size_t count) {
 
 int stdchk_sync(stdchk_file* file) {
   {
-    const std::lock_guard lock(file->mutex);
+    const MutexLock lock(file->mutex);
     if (file->reserved > 0) return failed_reserved("stdchk_sync");
   }
   const auto status = file->file->sync();

@@ -3,12 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "client/api/filesystem.h"
 #include "client/api/stdchk.h"
+#include "core/base/mutex.h"
 
 /// A stdchk_pool is a C program's connection to a pool.
 ///
@@ -23,9 +23,10 @@ struct stdchk_pool {
 struct stdchk_file {
   std::unique_ptr<stdchk::client::File> file;
   bool append = false;
-  std::mutex mutex;  ///< guards the position and the reservation
-  std::uint64_t position = 0;
-  std::size_t reserved = 0;  ///< reserved bytes, from `position`; 0: none
+  stdchk::Mutex mutex;
+  std::uint64_t position STDCHK_GUARDED_BY(mutex) = 0;
+  /// Reserved bytes, from `position`; 0: none.
+  std::size_t reserved STDCHK_GUARDED_BY(mutex) = 0;
 };
 
 /// A stdchk_dir is the list of a folder's entries as it was when the folder was opened.

@@ -10,10 +10,12 @@
 
 #include "client/library/errors.h"
 #include "client/library/objects.h"
+#include "core/base/mutex.h"
 #include "core/base/thread.h"
 
 using namespace stdchk::client::library;
 using stdchk::Code;
+using stdchk::MutexLock;
 using stdchk::Result;
 using stdchk::Status;
 
@@ -69,7 +71,7 @@ Result<std::unique_ptr<stdchk_queue>> stdchk_queue::create(std::size_t depth, st
 
 stdchk_queue::~stdchk_queue() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ends_ = true;
   }
   work_.notify_all();
@@ -77,7 +79,7 @@ stdchk_queue::~stdchk_queue() {
 }
 
 Status stdchk_queue::add(const Call& call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (calls_.size() + results_.size() >= depth_) {
     return stdchk::fail(Code::kWouldBlock, "stdchk_queue");
   }
@@ -98,7 +100,7 @@ std::list<stdchk_queue::Call>::iterator stdchk_queue::next_runnable() {
 }
 
 void stdchk_queue::work() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     const auto call = next_runnable();
     if (call == calls_.end()) {
@@ -125,8 +127,10 @@ void stdchk_queue::put(const stdchk_completion& result) {
 }
 
 std::size_t stdchk_queue::fetch(stdchk_completion* out, std::size_t count, unsigned timeout_ms) {
-  std::unique_lock lock(mutex_);
-  const auto something = [&] { return !results_.empty() || calls_.empty(); };
+  MutexLock lock(mutex_);
+  const auto something = [&]() STDCHK_REQUIRES(mutex_) {
+    return !results_.empty() || calls_.empty();
+  };
   result_.wait_for(lock, std::chrono::milliseconds(timeout_ms), something);
   const std::size_t fetched = std::min(count, results_.size());
   for (std::size_t i = 0; i < fetched; ++i) {
@@ -139,7 +143,7 @@ std::size_t stdchk_queue::fetch(stdchk_completion* out, std::size_t count, unsig
 }
 
 std::size_t stdchk_queue::held() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return calls_.size() + results_.size();
 }
 

@@ -1,17 +1,16 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "client/api/stdchk.h"
 #include "core/base/descriptor.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 
 /// A stdchk_queue runs blocking calls of the C interface in threads of its own.
@@ -49,16 +48,17 @@ struct stdchk_queue {
   stdchk_queue(std::size_t depth, stdchk::Descriptor event)
       : depth_(depth), event_(std::move(event)) {}
   void work();
-  std::list<Call>::iterator next_runnable();
-  void put(const stdchk_completion& result);
+  std::list<Call>::iterator next_runnable() STDCHK_REQUIRES(mutex_);
+  void put(const stdchk_completion& result) STDCHK_REQUIRES(mutex_);
 
   const std::size_t depth_;
   const stdchk::Descriptor event_;  ///< an eventfd that counts results
-  mutable std::mutex mutex_;        ///< guards all below
-  std::condition_variable work_;    ///< a call may be runnable, or the queue ends
-  std::condition_variable result_;
-  std::list<Call> calls_;  ///< in the order in which they came; running ones stay
-  std::deque<stdchk_completion> results_;
-  bool ends_ = false;
+  mutable stdchk::Mutex mutex_;
+  stdchk::CondVar work_;  ///< a call may be runnable, or the queue ends
+  stdchk::CondVar result_;
+  /// Calls in the order in which they came; running ones stay.
+  std::list<Call> calls_ STDCHK_GUARDED_BY(mutex_);
+  std::deque<stdchk_completion> results_ STDCHK_GUARDED_BY(mutex_);
+  bool ends_ STDCHK_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
