@@ -34,7 +34,7 @@ struct Node {
   mutable SharedMutex mutex;
   /// The attributes that the kernel was told last; the node holds this version.
   Attributes last STDCHK_GUARDED_BY(mutex);
-  NodeId parent STDCHK_GUARDED_BY(mutex) = 0;  ///< the directory in which the kernel last found it
+  NodeId parent STDCHK_GUARDED_BY(mutex) = 0;  ///< the directory of the kernel's last look-up
   std::string name STDCHK_GUARDED_BY(mutex);
   /// The node's open Files for writing; if there is any, a session is open.
   std::vector<client::File*> writers STDCHK_GUARDED_BY(mutex);

@@ -30,7 +30,7 @@ enum class CloseMode : std::uint8_t { kStored = 0, kEarly = 1, kRedundant = 2 };
 
 struct Options {
   std::string manager_address;
-  /// Who the client is: as which member it proves itself. Not for connect_over().
+  /// The member of the pool that the client proves to be. Not for connect_over().
   std::shared_ptr<transport::secure::Keyring> keyring;
   std::string role = "library";
   std::string transport = "auto";  ///< "auto" or a kind of transport, see transport::choices()
@@ -94,8 +94,8 @@ class File {
   /// The attributes as this opener sees them now, uncommitted writes included.
   virtual Attributes attributes() const = 0;
   /// Returns the number of bytes read; fewer than asked only at the end of the file. All of them
-  /// were checked. A short read far from the one before it moves, and checks, only the parts of
-  /// 16 KiB that it touches, not the whole chunk (docs/decisions/0040).
+  /// were checked. A short read far from the read before moves and checks only the parts of 16 KiB
+  /// that it touches (docs/decisions/0040).
   virtual Result<std::size_t> read(std::uint64_t offset, MutableByteSpan out) = 0;
   virtual Status write(std::uint64_t offset, ByteSpan bytes) = 0;
   virtual Status truncate(std::uint64_t size_bytes) = 0;

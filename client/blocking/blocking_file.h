@@ -67,7 +67,7 @@ class BlockingFile final : public File {
   OpenFile file_;
   const Time opened_;
   bool image_ = false;
-  /// This opener has written bytes since its last commit.
+  /// Bytes were written by this opener since its last commit.
   bool changed_ STDCHK_GUARDED_BY(engine_lock) = false;
   bool closed_ STDCHK_GUARDED_BY(engine_lock) = false;
   /// Figures of the session, when this file was closed.

@@ -297,7 +297,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_version(FileId file, Vers
   return opened(lock, reader);
 }
 
-/// Waits until `reader` knows its version. After a failure the caller still has the reader.
+/// Waits until `reader` knows its version. On failure `reader` stays set.
 Result<std::unique_ptr<File>> BlockingFilesystem::opened(Lock& lock,
                                                          std::unique_ptr<BlockingFile>& reader) {
   STDCHK_TRY(wait(lock, deadline(),

@@ -83,8 +83,8 @@ class OpenFile {
   const bool writes_;
   const bool append_;
   std::map<std::uint64_t, Reserved> reserved_;
-  bool jumps_ =
-      false;  ///< the last read began more than a chunk away from the end of the one before it
+  /// The last read began more than a chunk away from the end of the read before.
+  bool jumps_ = false;
   std::uint64_t last_read_ = 0;    ///< offset of the last read
   std::uint64_t next_read_ = 0;    ///< offset at which a sequential reader continues
   std::uint64_t ahead_until_ = 0;  ///< all up to this offset was fetched ahead

@@ -41,8 +41,9 @@ class ReadView {
 };
 
 /// Returns the `bytes` at `offset`, or fewer at the end of the file. The view is empty when the
-/// bytes are not in one stored chunk (a hole, several chunks, bytes not stored yet), and for a
-/// short range far from the last one, whose chunk is not fetched: use read() then.
+/// bytes are not in one stored chunk: a hole, several chunks, bytes not stored yet. It is also
+/// empty for a short range far from the last range, because only read() reads parts of a chunk. Use
+/// read() then.
 Result<ReadView> view(File& file, std::uint64_t offset, std::size_t bytes);
 
 }  // namespace stdchk::client

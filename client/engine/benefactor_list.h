@@ -14,7 +14,7 @@ namespace stdchk::client {
 /// Threads: one at a time (the engine's lock).
 class BenefactorList {
  public:
-  /// Takes the manager's list. Returns the benefactors that the list before had and this one lacks.
+  /// Takes the manager's list. Returns the benefactors of the old list that the new list lacks.
   std::vector<BenefactorId> update(const std::vector<msg::BenefactorInfo>& benefactors) {
     std::set<BenefactorId> listed;
     alive_.clear();

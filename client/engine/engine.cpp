@@ -146,8 +146,8 @@ void Engine::take_settings(const msg::PoolConfig& pool) {
   if (!config_.naming && settings.naming == Naming::kOff) settings.naming = Naming::kAuto;
 }
 
-/// The manager does not know what this client had there. In the same epoch, the client's lease ran
-/// out and the manager has given up its sessions. A manager of another epoch lets sessions resume.
+/// Drops what depended on the last registration. In the same epoch, the client's lease ran out and
+/// the manager has given up its sessions. A manager of another epoch lets sessions resume.
 void Engine::forget_registration(bool same_epoch) {
   metadata_.forget_all();
   maps_.forget_pins();

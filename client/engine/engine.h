@@ -125,7 +125,7 @@ class Engine final : private SessionHost, private ManagerListener {
   void relieve_window() STDCHK_REQUIRES(engine_lock);
 
  private:
-  /// A Registration is what the manager said to this client, and whether it is reachable.
+  /// A Registration is the manager's answer to this client, and the state of the link to it.
   struct Registration {
     CompletionPtr ready = std::make_shared<Completion>();
     msg::PoolConfig pool;  ///< with this client's own settings

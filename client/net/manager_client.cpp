@@ -12,27 +12,28 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kBackOffMax = 1s;
-constexpr std::uint64_t kAttemptsMin = 3;  // that failed, of a manager that is called silent
+/// A manager counts as silent after this many failed attempts.
+constexpr std::uint64_t kAttemptsMin = 3;
 
 rpc::Answer failure(Code code, const char* where) {
   return tl::unexpected(rpc::Failure{Error{code, 0, where}, {}, {}});
 }
 
-/// It ends something that would stay as long as this client.
+/// True when the request ends something that otherwise stays as long as this client.
 bool must_arrive(const msg::Request& request) {
   return std::holds_alternative<msg::CloseSession>(request) ||
          std::holds_alternative<msg::Unpin>(request);
 }
 
-/// Puts the client's number of now into what may be asked again, whenever it was made, and into a
-/// change of names that nobody has been sent yet. Answers whether it may be asked again.
+/// Sets the client's present number in a request that may be repeated, and in a change of names
+/// before its first sending. Returns whether the request may be repeated.
 bool ask_as(ClientId client, bool sent_before, msg::Request& request) {
   return std::visit(
-      [&]<class M>(M& one) {
+      [&]<class M>(M& typed) {
         constexpr bool kAgain = msg::may_ask_again(M::kKind);
         constexpr bool kChangesNames = M::kKind == msg::RequestKind::kChangesNames;
-        if constexpr (requires { one.client; }) {
-          if (kAgain || (kChangesNames && !sent_before)) one.client = client;
+        if constexpr (requires { typed.client; }) {
+          if (kAgain || (kChangesNames && !sent_before)) typed.client = client;
         }
         return kAgain;
       },
@@ -78,10 +79,10 @@ void ManagerClient::connect() {
       rpc::Peer::connect(reactor_, endpoint_, managers_.current(), *this, limits::kConnectDeadline);
   if (!peer.has_value()) return connect_later(peer.error());
   peer_ = std::move(*peer);
-  peer_->set_sender(client_.value);
-  config_.registration.resume = client_;
-  config_.registration.newest_epoch = epoch_;
-  config_.registration.proof = proof_;
+  peer_->set_sender(identity_.client.value);
+  config_.registration.resume = identity_.client;
+  config_.registration.newest_epoch = identity_.epoch;
+  config_.registration.proof = identity_.proof;
   peer_->call(config_.registration, limits::kConnectDeadline,
               [this, attempt = attempt_](rpc::Answer answer) {
                 if (attempt == attempt_) on_register(std::move(answer));
@@ -94,10 +95,10 @@ void ManagerClient::connect_later(Error why) {
   reactor_.cancel(heartbeat_);
   heartbeat_ = {};
   if (stopped_ || reconnect_) return;
-  if (!told_lost_) {
+  if (!logged_lost_) {
     log::warning("the manager at {} is lost: {}", managers_.current(), describe(why));
   }
-  told_lost_ = true;
+  logged_lost_ = true;
   reconnect_ = reactor_.schedule_after(managers_.next(), [this] { connect(); });
 }
 
@@ -124,7 +125,7 @@ void ManagerClient::on_register(rpc::Answer answer) {
     last_error_ = why;
     if (retry_class(why.code) == Retry::kNo) {
       log::error("the manager at {} refuses this client: {}", managers_.current(), describe(why));
-      // Nothing will change that: every call is told why at once.
+      // Waiting does not help, so every call fails at once.
       std::map<std::uint64_t, Call> calls;
       calls.swap(calls_);
       for (auto& [id, call] : calls) {
@@ -136,20 +137,22 @@ void ManagerClient::on_register(rpc::Answer answer) {
   }
   const auto* reply = std::get_if<msg::RegisterClient::Reply>(&*answer);
   if (reply == nullptr) return connect_later(Error{Code::kMalformed, 0, "client.register"});
-  if (reply->epoch < epoch_) {
-    log::warning("the manager at {} has epoch {}, and one with epoch {} has taken over: refused",
-                 managers_.current(), reply->epoch.value, epoch_.value);
+  if (reply->epoch < identity_.epoch) {
+    log::warning(
+        "the manager at {} is refused: its epoch is {}, and a manager of epoch {} took over",
+        managers_.current(), reply->epoch.value, identity_.epoch.value);
     return connect_later(Error{Code::kFenced, 0, "client.register"});
   }
-  const bool same = client_ && reply->client == client_ && reply->epoch == epoch_;
-  if (told_lost_) log::info("the manager at {} answers again", managers_.current());
-  told_lost_ = false;
+  const bool same =
+      identity_.client && reply->client == identity_.client && reply->epoch == identity_.epoch;
+  if (logged_lost_) log::info("the manager at {} answers again", managers_.current());
+  logged_lost_ = false;
   managers_.answered();
-  client_ = reply->client;
-  if (!first_) first_ = client_;
-  epoch_ = reply->epoch;
-  proof_ = reply->proof;
-  peer_->set_sender(client_.value);
+  identity_.client = reply->client;
+  if (!identity_.first) identity_.first = identity_.client;
+  identity_.epoch = reply->epoch;
+  identity_.proof = reply->proof;
+  peer_->set_sender(identity_.client.value);
   registered_ = true;
   answered_attempt_ = attempt_;
   answered_last_ = reactor_.clock().now();
@@ -163,7 +166,7 @@ void ManagerClient::on_register(rpc::Answer answer) {
 
 msg::WriterTotals ManagerClient::totals() const {
   msg::WriterTotals totals = listener_.writer_totals();
-  totals.first = first_;
+  totals.first = identity_.first;
   return totals;
 }
 
@@ -171,7 +174,7 @@ void ManagerClient::heartbeat() {
   heartbeat_ = {};
   if (!registered_) return;
   heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
-  const msg::ClientHeartbeat beat{client_, totals(), listener_.reader_totals(),
+  const msg::ClientHeartbeat beat{identity_.client, totals(), listener_.reader_totals(),
                                   listener_.reader_count()};
   peer_->call(beat, limits::kLease, [this, attempt = attempt_](rpc::Answer answer) {
     if (attempt != attempt_ || !registered_) return;
@@ -185,7 +188,7 @@ void ManagerClient::heartbeat() {
   });
 }
 
-/// On a new link.
+/// Registers again, on a new link.
 void ManagerClient::register_anew(Error why) {
   for (auto& [id, call] : calls_) call.sent = false;
   connect_later(why);
@@ -218,7 +221,8 @@ void ManagerClient::send(std::uint64_t id, Call& call) {
     return;
   }
   call.sent = true;
-  const bool ask_again = ask_as(client_, std::exchange(call.sent_before, true), call.request);
+  const bool ask_again =
+      ask_as(identity_.client, std::exchange(call.sent_before, true), call.request);
   const Duration left = call.given_up
                             ? limits::kManagerDeadline
                             : std::max(call.deadline - reactor_.clock().now(), Duration(1ms));
@@ -226,7 +230,7 @@ void ManagerClient::send(std::uint64_t id, Call& call) {
     if (attempt != attempt_) return;
     if (!answer.has_value()) {
       const Code code = answer.error().error.code;
-      // Sent again when the link is up again, or ended by its timer.
+      // The next link sends the call again, or the call's timer ends it.
       if (code == Code::kPeerLost) return;
       if (code == Code::kFenced && ask_again) return register_anew(answer.error().error);
       if (code == Code::kDeadline) {
@@ -255,7 +259,7 @@ void ManagerClient::give_up(std::uint64_t id) {
   done(failure(Code::kManagerLost, "client.manager"));
 }
 
-/// What they have left at the manager has ended with what this client was before.
+/// Drops repeated calls: the manager has forgotten this client, and what the calls were to end.
 void ManagerClient::forget_given_up() {
   std::erase_if(calls_, [](const auto& call) { return call.second.given_up; });
 }
@@ -273,7 +277,7 @@ void ManagerClient::stop() {
   reactor_.cancel(reconnect_);
   reactor_.cancel(heartbeat_);
   if (registered_) {
-    const msg::GoodbyeClient goodbye{client_, totals(), listener_.reader_totals()};
+    const msg::GoodbyeClient goodbye{identity_.client, totals(), listener_.reader_totals()};
     peer_->call(goodbye, 1s, [](rpc::Answer) {});
   }
   registered_ = false;

@@ -15,15 +15,17 @@
 
 namespace stdchk::client {
 
-/// A ManagerListener hears of what the manager says by itself. On the reactor's thread.
+/// A ManagerListener receives registrations and notices of the manager, and answers for heartbeats.
+///
+/// Threads: the reactor's.
 class ManagerListener {
  public:
   virtual ~ManagerListener() = default;
-  /// After the first registration and after each one that followed a lost link. `same`: sessions
-  /// and pins of before still hold.
+  /// Called after each registration; each new link begins with a registration. `same`: the manager
+  /// still has this client's sessions and pins.
   virtual void on_registered(const msg::RegisterClient::Reply& reply, bool same) = 0;
   virtual void on_invalidate(const msg::Invalidate& notice) = 0;
-  /// What heartbeats and the goodbye tell; `first` is filled in.
+  /// Totals for heartbeats and the goodbye; ManagerClient fills in `first`.
   virtual msg::WriterTotals writer_totals() { return {}; }
   virtual msg::ReaderTotals reader_totals() { return {}; }
   virtual std::uint64_t reader_count() { return 0; }
@@ -33,10 +35,9 @@ class ManagerListener {
 ///
 /// Owns: the link; opens it again when it is lost, with back-off.
 /// Threads: the reactor's.
-/// Errors: each call is answered once and before its deadline. Calls in flight when the link is
-/// lost
-///   are sent again under the same id; kManagerLost when the manager did not answer in time, and
-///   what `late` is told comes after that.
+/// Errors: each call is answered once and before its deadline. Calls in flight on a lost link are
+///   sent again under the same id. kManagerLost: the manager did not answer in time; `late` may
+///   follow.
 class ManagerClient final : public rpc::PeerHandler {
  public:
   struct Config {
@@ -52,20 +53,20 @@ class ManagerClient final : public rpc::PeerHandler {
   void start();
   /// Says goodbye and sends nothing more; calls that wait end with kCancelled.
   void stop();
-  /// `deadline` from now. One with `may_go` is sent, again too, only when that answers true. One
-  /// with `late` may be done after its caller was told kManagerLost: it is asked for until that
-  /// answer is here, for `late`, or the manager has forgotten this client. So are closes and
-  /// unpins.
+  /// Calls the manager; `deadline` counts from now. `may_go`: the call is sent, also the next
+  /// times, only when `may_go` returns true. `late`: after kManagerLost the call is repeated until
+  /// the manager answers `late`, or has forgotten this client. Closes and unpins are repeated
+  /// always.
   void call(msg::Request request, Duration deadline, Callback done,
             std::function<bool()> may_go = {}, Callback late = {});
-  /// Looks again at those that may not go.
+  /// Asks `may_go` of the held calls again.
   void send_held();
-  ClientId client() const { return client_; }
-  Epoch epoch() const { return epoch_; }
+  ClientId client() const { return identity_.client; }
+  Epoch epoch() const { return identity_.epoch; }
   bool registered() const { return registered_; }
-  /// It was looked for several times and has not answered anything for limits::kManagerDeadline:
-  /// what is asked now is not waited for. Time in which this process itself was stopped is no
-  /// silence.
+  /// True when several attempts to reach the manager failed and it has answered nothing for
+  /// limits::kManagerDeadline. Callers should not wait for new calls then. Time in which this
+  /// process itself was stopped does not count.
   bool silent() const;
   /// Why the last attempt to reach the manager failed.
   const Error& last_error() const { return last_error_; }
@@ -85,9 +86,16 @@ class ManagerClient final : public rpc::PeerHandler {
     TimerId timer;
     std::function<bool()> may_go;
     Callback late;
-    bool sent = false;         ///< over the link of now
+    bool sent = false;         ///< over the present link
     bool sent_before = false;  ///< over any link
-    bool given_up = false;     ///< `done` was called, with kManagerLost
+    bool given_up = false;     ///< `done` was called with kManagerLost
+  };
+  /// An Identity is what the manager has made of this client.
+  struct Identity {
+    ClientId client;
+    ClientId first;  ///< the first number of this client
+    Epoch epoch;
+    std::string proof;  ///< proves that `client` is this client's number
   };
   void connect();
   void connect_later(Error why);
@@ -107,16 +115,13 @@ class ManagerClient final : public rpc::PeerHandler {
   ManagerAddresses managers_;
   std::unique_ptr<rpc::Peer> peer_;
   std::map<std::uint64_t, Call> calls_;
-  std::set<std::uint64_t> held_;  ///< of these, may not go
-  ClientId client_;
-  ClientId first_;  ///< the number that it had first
-  Epoch epoch_;
-  std::string proof_;  ///< that client_ is this one's number
+  std::set<std::uint64_t> held_;  ///< ids of calls whose `may_go` returned false
+  Identity identity_;
   bool registered_ = false;
   bool stopped_ = false;
-  bool told_lost_ = false;
-  std::uint64_t attempt_ = 0;           ///< counts links: answers of an older one are not taken
-  std::uint64_t answered_attempt_ = 0;  ///< the last one that was good for something
+  bool logged_lost_ = false;
+  std::uint64_t attempt_ = 0;           ///< counts links: answers of older links are ignored
+  std::uint64_t answered_attempt_ = 0;  ///< the last attempt that led to a registration
   Time answered_last_{};
   TimerId reconnect_;
   TimerId heartbeat_;

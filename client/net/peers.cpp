@@ -12,7 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kQueueFullWait = 1ms;
-constexpr double kSlowest = 64;  ///< no rail is taken to be this much slower than the fastest
+/// A rail counts as at most this many times slower than the fastest rail.
+constexpr double kSlowest = 64;
 
 std::size_t bytes_of(const Transfer& transfer) {
   std::size_t bytes = 0;
@@ -54,7 +55,7 @@ Error BenefactorLink::no_way() const {
   return Error{Code::kPeerLost, 0, "client.benefactor: no transport in common"};
 }
 
-/// For addresses that are new.
+/// Adds a rail for each new address.
 void BenefactorLink::add_rails() {
   for (const std::string& address : info_.addresses) {
     const auto known = [&](const auto& rail) { return rail->address() == address; };
@@ -77,8 +78,8 @@ void BenefactorLink::add_rails() {
                         [](const auto& rail) { return rail->same_host_only(); });
 }
 
-/// Opens what is not open of the best transport that may work. True: a rail is ready, or may become
-/// so.
+/// Opens all rails of the best transport that may work. Returns true when a rail is ready or
+/// connecting.
 bool BenefactorLink::open_rails(bool parked_too) {
   const msg::Attach attach{peers_.client_, info_.id};
   const auto ticket = transport::secure::ticket_of(info_);
@@ -106,7 +107,7 @@ void BenefactorLink::on_ready(Rail& rail) {
   for (const auto& better : rails_) {
     if (better->transport() == rail.transport()) break;
     if (better->state() != Rail::State::kParked) continue;
-    if (!peers_.told_.emplace(better->transport()).second) continue;
+    if (!peers_.logged_.emplace(better->transport()).second) continue;
     log::warning("benefactor {} on {} is reached by {}, because {} does not work: {}",
                  info_.id.value, info_.host_name, rail.transport(), better->transport(),
                  describe(better->last_error()));
@@ -120,8 +121,8 @@ void BenefactorLink::on_parked(Rail& rail) {
   start_waiting();
 }
 
-/// The ready rail of the best transport that will have moved `bytes` first; null when none is
-/// ready, or the queues of all are full.
+/// Returns the ready rail of the best transport that will have moved `bytes` first. Returns nullptr
+/// when no rail is ready, or all their queues are full.
 Rail* BenefactorLink::best_rail(std::size_t bytes) {
   std::string_view kind;
   double fastest = 0;
@@ -129,17 +130,19 @@ Rail* BenefactorLink::best_rail(std::size_t bytes) {
     if (rail->state() != Rail::State::kReady) continue;
     if (kind.empty()) kind = rail->transport();
     if (rail->transport() == kind) {
-      fastest = std::max(fastest, static_cast<double>(rail->bytes_per_s()));
+      fastest = std::max(fastest, static_cast<double>(rail->meter().bytes_per_s()));
     }
   }
   Rail* best = nullptr;
   double best_time = std::numeric_limits<double>::max();
   for (const auto& rail : rails_) {
     if (rail->state() != Rail::State::kReady || rail->transport() != kind || rail->full()) continue;
-    // One that was not measured yet is taken to be as fast as the fastest.
-    double rate = rail->bytes_per_s() == 0 ? fastest : static_cast<double>(rail->bytes_per_s());
+    // A rail without a measured rate counts as fast as the fastest rail.
+    double rate = rail->meter().bytes_per_s() == 0
+                      ? fastest
+                      : static_cast<double>(rail->meter().bytes_per_s());
     rate = std::max({rate, fastest / kSlowest, 1.0});
-    const double time = static_cast<double>(rail->bytes_in_flight() + bytes) / rate;
+    const double time = static_cast<double>(rail->meter().bytes_in_flight() + bytes) / rate;
     if (time >= best_time) continue;
     best_time = time;
     best = rail.get();
@@ -194,7 +197,7 @@ void BenefactorLink::start_waiting() {
         start_waiting();
       });
     } else if (started.error().code == Code::kPeerLost) {
-      return rail->park(started.error());  // on_parked() sees to what waits
+      return rail->park(started.error());  // on_parked() handles the waiting transfers
     } else {
       waiting_.pop_front();
       peers_.fail_later(transfer, started.error());
@@ -217,7 +220,8 @@ Peers::~Peers() {
 }
 
 void Peers::close() {
-  // A link that is destroyed finishes its transfers, which may submit again: not to these.
+  // A destroyed link finishes its transfers. Their owners may submit again, and must not reach
+  // these links.
   std::exchange(links_, {}).clear();
   fail_now();
 }
@@ -243,7 +247,7 @@ void Peers::update(const std::vector<msg::BenefactorInfo>& benefactors) {
     gone.push_back(std::move(it->second));
     it = links_.erase(it);
   }
-  // Not at once: this may run within a callback of one of them.
+  // Destroys them later, because this may run within a callback of a lost link.
   if (!gone.empty()) {
     auto keep = std::make_shared<std::vector<std::unique_ptr<BenefactorLink>>>(std::move(gone));
     reactor_.schedule_after(Duration::zero(), [keep] { keep->clear(); });

@@ -27,13 +27,13 @@ namespace stdchk::client {
 class Transfer : public transport::Operation {
  public:
   bool is_write = false;
-  Extent at;               ///< pieces go to, or come from, here and on
+  Extent at;               ///< the place of the bytes in the arena
   std::uint32_t skip = 0;  ///< added to at.offset (the header, when only content is read)
   const Memory* memory = nullptr;
   Grant grant;  ///< of a write: the grant that `at` is part of
   std::array<MutableByteSpan, transport::kPiecesMax> pieces;
-  /// Waits for a benefactor that a manager which was restarted expects back. Otherwise that is an
-  /// error at once.
+  /// Waits for a benefactor that a restarted manager expects back. Otherwise the transfer fails at
+  /// once.
   bool patient = false;
   /// Set with a failure: the benefactor has another rail that may work, so it need not be avoided.
   bool has_other_rail = false;
@@ -53,19 +53,19 @@ class Transfer : public transport::Operation {
   Rail* rail_ = nullptr;
 };
 
-/// A BenefactorLink is all ways to one benefactor. Each of its addresses that an endpoint here
-/// reaches is a Rail; shared memory comes first, then the order that the benefactor has told.
+/// A BenefactorLink is all ways to one benefactor. Each address that an endpoint of this process
+/// reaches is a Rail. Shared memory comes first, then the benefactor's own order.
 ///
-/// Rails of one transport are used together: a transfer goes to the rail that will have finished it
-/// first, by its measured rate and by what it has in flight. Those of the next transport are opened
-/// only when all better ones are parked. Parked ones are tried again while others carry the bytes.
-/// When all are parked, writes fail at once and reads try again.
+/// Rails of one transport are used together. A transfer goes to the rail that will have finished it
+/// first, by the rail's measured rate and its bytes in flight. Rails of the next transport are
+/// opened only when all better rails are parked. Parked rails are tried again while other rails
+/// carry the bytes. When all rails are parked, writes fail at once and reads try again.
 ///
-/// One without addresses is expected back: the manager was restarted, and takes it as gone when it
-/// does not register within two leases.
+/// A benefactor without addresses is expected back: the manager was restarted. The manager takes
+/// the benefactor as gone when it does not register within two leases.
 ///
-/// Errors: a transfer that has begun on a rail that is lost ends with an error, because it may
-///   still land; one that waits goes to another rail.
+/// Errors: a transfer under way on a lost rail fails, because its bytes may still land. A waiting
+///   transfer goes to another rail.
 class BenefactorLink final : public RailOwner {
  public:
   BenefactorLink(class Peers& peers, msg::BenefactorInfo info);
@@ -110,24 +110,24 @@ class Peers {
   Peers(Reactor& reactor, std::vector<transport::Endpoint*> endpoints, Config config);
   ~Peers();
 
-  /// Another number than before: the links go, because the benefactors know them, and fence them,
-  /// under the old one.
+  /// Sets the client's number. A new number closes the links, because benefactors know the links,
+  /// and fence them, under the old number.
   void set_client(ClientId client) {
     if (client_ && client_ != client) close();
     client_ = client;
   }
-  /// Only these endpoints; before the first update().
+  /// Uses only these endpoints. To be called before the first update().
   void use(std::vector<transport::Endpoint*> endpoints) { endpoints_ = std::move(endpoints); }
-  /// Takes the manager's list: new ones are known from now on, lost ones are forgotten.
+  /// Takes the manager's list: adds new benefactors and forgets lost ones.
   void update(const std::vector<msg::BenefactorInfo>& benefactors);
-  /// Starts a transfer; its end is told by Transfer::finished, soon.
+  /// Starts a transfer. Transfer::finished reports its end.
   void submit(Transfer& transfer);
   /// Closes all links; every transfer ends with kCancelled or what the link says.
   void close();
   bool knows(BenefactorId benefactor) const { return links_.contains(benefactor); }
-  /// The ways to a benefactor, the best first; null when it is not known.
+  /// Returns the rails of a benefactor, the best first; nullptr when it is not known.
   const std::vector<std::unique_ptr<Rail>>* rails(BenefactorId benefactor) const;
-  /// By transport: what was moved since the beginning, and the rails that are there now.
+  /// Returns, by transport, the bytes moved since the start and the present rails.
   std::map<std::string, TransportFigures> figures() const;
 
  private:
@@ -141,7 +141,7 @@ class Peers {
   Config config_;
   ClientId client_;
   std::map<BenefactorId, std::unique_ptr<BenefactorLink>> links_;
-  std::set<std::string, std::less<>> told_;  ///< transports whose failure was said
+  std::set<std::string, std::less<>> logged_;  ///< transports whose failure was logged
   std::map<std::string, TransportFigures, std::less<>> moved_;  ///< without the rails
   std::vector<std::pair<Transfer*, Error>> failing_;
   TimerId failing_timer_;

@@ -1,17 +1,13 @@
 #include "client/net/rail.h"
 
-#include <algorithm>
-
 #include "core/base/limits.h"
 #include "core/base/log.h"
 
 namespace stdchk::client {
 namespace {
 
-using namespace std::chrono_literals;
 /// Grants that are remembered as presented. To present a grant twice is no error.
 constexpr std::size_t kPresentedMax = 4096;
-constexpr Duration kMeasured = 20ms;  ///< a rate is formed over at least this time
 
 }  // namespace
 
@@ -31,7 +27,7 @@ Rail::~Rail() {
 bool Rail::open(const msg::Attach& attach, const std::optional<transport::secure::Ticket>& ticket,
                 bool parked_too) {
   if (state_ == State::kReady || state_ == State::kConnecting) return true;
-  if (state_ == State::kParked && !parked_too && reactor_.clock().now() < parked_until_) {
+  if (state_ == State::kParked && !parked_too && reactor_.clock().now() < failure_.parked_until) {
     return false;
   }
   attach_ = attach;
@@ -40,7 +36,8 @@ bool Rail::open(const msg::Attach& attach, const std::optional<transport::secure
   return connect();
 }
 
-/// By the current endpoint, or by the next that takes the call. False: parked.
+/// Connects by the current endpoint; on failure, by the next endpoints in turn. Returns false when
+/// all endpoints failed and the rail is parked.
 bool Rail::connect() {
   peer_.reset();
   for (;;) {
@@ -89,7 +86,7 @@ void Rail::on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Responder res
 void Rail::on_attached(rpc::Answer answer) {
   if (state_ != State::kConnecting || moves_on_) return;
   if (!answer.has_value()) {
-    // A link that has gone is told by on_closed as well.
+    // A lost link is reported by on_closed(), too.
     if (answer.error().error.code != Code::kPeerLost) park(answer.error().error);
     return;
   }
@@ -100,15 +97,15 @@ void Rail::on_attached(rpc::Answer answer) {
   direct_memory_ = direct == nullptr ? nullptr : direct->direct_memory(key_);
   presented_.clear();
   state_ = State::kReady;
-  back_off_.reset();
-  full_ = told_ = false;
-  bytes_in_flight_ = 0;
+  failure_.back_off.reset();
+  full_ = failure_.logged = false;
+  meter_.reset();
   owner_.on_ready(*this);
 }
 
 void Rail::on_closed(rpc::Peer&, Error why) { park(why); }
 
-/// In callbacks of the peer, which therefore goes later.
+/// Runs within callbacks of the peer, so drop_peer() destroys the peer later.
 void Rail::park(Error why) {
   if (state_ == State::kParked || moves_on_) return;
   if (state_ == State::kConnecting && ++endpoints_tried_ < endpoints_.size()) {
@@ -122,14 +119,14 @@ void Rail::park(Error why) {
 void Rail::set_parked(Error why) {
   if (state_ == State::kReady) {
     log::warning("the link to {} was lost: {}", address_, describe(why));
-  } else if (!told_) {
+  } else if (!failure_.logged) {
     log::info("{} cannot be used at present: {}", address_, describe(why));
   }
-  told_ = true;
-  why_ = why;
+  failure_.logged = true;
+  failure_.why = why;
   state_ = State::kParked;
   direct_memory_.reset();
-  parked_until_ = reactor_.clock().now() + back_off_.next();
+  failure_.parked_until = reactor_.clock().now() + failure_.back_off.next();
   later(&Rail::drop_peer);
 }
 
@@ -141,26 +138,11 @@ Status Rail::present(const Grant& grant) {
   return {};
 }
 
-void Rail::count_started(std::uint64_t bytes) {
-  if (bytes_in_flight_ == 0) {
-    measured_from_ = reactor_.clock().now();
-    bytes_moved_ = 0;
-  }
-  bytes_in_flight_ += bytes;
-}
+void Rail::count_started(std::uint64_t bytes) { meter_.started(bytes, reactor_.clock().now()); }
 
 void Rail::count_ended(std::uint64_t bytes, bool good) {
   full_ = false;
-  bytes_in_flight_ -= std::min(bytes_in_flight_, bytes);
-  if (!good) return;
-  bytes_moved_ += bytes;
-  const Duration took = reactor_.clock().now() - measured_from_;
-  if (took < kMeasured) return;
-  const double seconds = std::chrono::duration<double>(took).count();
-  const auto rate = static_cast<std::uint64_t>(static_cast<double>(bytes_moved_) / seconds);
-  bytes_per_s_ = bytes_per_s_ == 0 ? rate : (3 * bytes_per_s_ + rate) / 4;
-  bytes_moved_ = 0;
-  measured_from_ += took;
+  meter_.ended(bytes, good, reactor_.clock().now());
 }
 
 }  // namespace stdchk::client

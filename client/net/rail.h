@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "client/net/rate_meter.h"
 #include "core/base/back_off.h"
 #include "core/base/lifetime.h"
 #include "core/messages/messages.h"
@@ -19,45 +20,44 @@ namespace stdchk::client {
 
 class Rail;
 
-/// A RailOwner hears how its rails fare. It must not destroy the rail that calls it.
+/// A RailOwner hears of changes in its rails. It must not destroy the calling rail.
 class RailOwner {
  public:
   virtual ~RailOwner() = default;
   virtual void on_ready(Rail& rail) = 0;
-  /// Not called for what ends within Rail::open.
+  /// Not called when Rail::open() itself fails.
   virtual void on_parked(Rail& rail) = 0;
 };
 
-/// A Rail is one way to a benefactor: one of its addresses, and the endpoints here that reach it.
+/// A Rail is one way to a benefactor: one address of the benefactor, and the endpoints of this
+/// process that reach that address.
 ///
 /// | state      | leaves when                                         |
 /// |------------|-----------------------------------------------------|
 /// | idle       | open() -> connecting                                |
-/// | connecting | attached -> ready; it failed -> parked              |
+/// | connecting | attached -> ready; failed -> parked                 |
 /// | ready      | the link is lost -> parked                          |
-/// | parked     | its time is over and open() is called -> connecting |
-///
-/// It measures its rate: bytes that ended well, over the time in which something was in flight.
+/// | parked     | the pause is over and open() is called -> connecting|
 ///
 /// Owns: the link. Threads: the reactor's.
 class Rail final : public rpc::PeerHandler {
  public:
   enum class State : std::uint8_t { kIdle, kConnecting, kReady, kParked };
 
-  /// `endpoints` of one kind, at least one. They are tried one after the other, beginning with
-  /// number `first`, so that the rails of a benefactor are spread over them.
+  /// `endpoints` are of one kind, at least one. The rail tries them in turn, beginning with number
+  /// `first`. Different numbers spread a benefactor's rails over the endpoints.
   Rail(RailOwner& owner, Reactor& reactor, std::string address,
        std::vector<transport::Endpoint*> endpoints, std::size_t first);
   ~Rail() override;
   Rail(const Rail&) = delete;
   Rail& operator=(const Rail&) = delete;
 
-  /// Connects and attaches, unless it is at it or ready, or parked and its time is not over and
-  /// `parked_too` is false. True: it is connecting or ready.
-  /// Without a ticket it proves nothing to anybody: see Endpoint::connect.
+  /// Connects and attaches an idle rail. A parked rail stays parked until its pause is over, unless
+  /// `parked_too`. Returns true when the rail is connecting or ready.
+  /// Without a ticket, this process proves nothing to the benefactor: see Endpoint::connect.
   bool open(const msg::Attach& attach, const std::optional<transport::secure::Ticket>& ticket,
             bool parked_too);
-  /// It is of no use at present: `why` is known before its link tells.
+  /// Stops using the rail for now, before its link reports the loss.
   void park(Error why);
 
   State state() const { return state_; }
@@ -65,19 +65,19 @@ class Rail final : public rpc::PeerHandler {
   std::string_view transport() const { return endpoint().capabilities().name; }
   bool same_host_only() const { return endpoint().capabilities().same_host_only; }
   transport::Endpoint& endpoint() const { return *endpoints_[current_]; }
-  const Error& last_error() const { return why_; }
-  std::uint64_t bytes_per_s() const { return bytes_per_s_; }  ///< 0: not measured yet
+  const Error& last_error() const { return failure_.why; }
+  const RateMeter& meter() const { return meter_; }
 
   // While ready:
   transport::Link& link() { return peer_->link(); }
   const transport::RemoteKey& key() const { return key_; }
   /// The benefactor's arena, if any thread can read it directly; otherwise nullptr.
   const transport::DirectMemoryPtr& direct_memory() const { return direct_memory_; }
-  std::uint64_t bytes_in_flight() const { return bytes_in_flight_; }
-  bool full() const { return full_; }  ///< its queue was, and nothing has ended since
+  /// True when the link's queue was full and no transfer has ended since.
+  bool full() const { return full_; }
   void set_full(bool full) { full_ = full; }
-  /// Presents the grant to the benefactor, unless this link has done so. Writes that start later
-  /// come after it.
+  /// Presents the grant to the benefactor, once for each link. The benefactor receives the grant
+  /// before any write that starts later.
   Status present(const Grant& grant);
   void count_started(std::uint64_t bytes);
   void count_ended(std::uint64_t bytes, bool good);
@@ -88,6 +88,13 @@ class Rail final : public rpc::PeerHandler {
   void on_closed(rpc::Peer& peer, Error why) override;
 
  private:
+  /// A Failure is the rail's last failure, with the pause that follows it.
+  struct Failure {
+    Error why;
+    Time parked_until{};
+    BackOff back_off{std::chrono::milliseconds(200), std::chrono::seconds(5)};
+    bool logged = false;  ///< cleared when the rail is ready again
+  };
   bool connect();
   void on_attached(rpc::Answer answer);
   void set_parked(Error why);
@@ -99,27 +106,20 @@ class Rail final : public rpc::PeerHandler {
   Reactor& reactor_;
   const std::string address_;
   const std::vector<transport::Endpoint*> endpoints_;
-  std::size_t current_;              ///< the endpoint in use, or that was used last
+  std::size_t current_;              ///< the endpoint used last
   std::size_t endpoints_tried_ = 0;  ///< since open()
-  bool moves_on_ = false;            ///< connect_by_next() follows
+  bool moves_on_ = false;            ///< connect_by_next() is scheduled
   msg::Attach attach_;
   std::optional<transport::secure::Ticket> ticket_;
   State state_ = State::kIdle;
   std::unique_ptr<rpc::Peer> peer_;
   transport::RemoteKey key_;
   transport::DirectMemoryPtr direct_memory_;
-  Error why_;  ///< of the last failure
-  Time parked_until_{};
-  BackOff back_off_{std::chrono::milliseconds(200), std::chrono::seconds(5)};
-  bool told_ = false;  ///< the failure was logged, and it has not been ready since
-
-  std::unordered_set<std::uint64_t> presented_;  ///< grants, on this link
+  Failure failure_;
+  std::unordered_set<std::uint64_t> presented_;  ///< ids of grants presented on this link
   bool full_ = false;
-  std::uint64_t bytes_in_flight_ = 0;
-  std::uint64_t bytes_moved_ = 0;  ///< since `measured_from_`
-  Time measured_from_{};
-  std::uint64_t bytes_per_s_ = 0;
-  Lifetime lifetime_;  ///< for calls that come later
+  RateMeter meter_;
+  Lifetime lifetime_;  ///< for scheduled calls
 };
 
 }  // namespace stdchk::client

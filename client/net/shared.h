@@ -12,8 +12,8 @@ namespace stdchk::client {
 /// An EngineLock is the capability to touch what the lock of an engine guards.
 class STDCHK_CAPABILITY("engine's lock") EngineLock {
  public:
-  /// Tells the analysis that the caller holds the lock. For callbacks of functions that work with
-  /// and without it.
+  /// Tells the analysis that the caller holds the lock. For callbacks of functions that also work
+  /// without the lock.
   void assert_held() const STDCHK_ASSERT_HELD() {}
 };
 /// Stands in attributes for the lock of the engine that the code belongs to. A process may have
@@ -31,7 +31,7 @@ struct Shared {
   CondVar changed;
 };
 
-/// A Lock holds the engine's lock until its end. It may release the lock and take it again before.
+/// A Lock holds the engine's lock until its end, except between unlock() and lock().
 ///
 /// Threads: the thread that made it.
 class STDCHK_SCOPED_CAPABILITY Lock final : public MutexLock {

@@ -69,8 +69,8 @@ Status read_file_part(int fd, DrainedChunk& chunk, std::uint64_t offset, Mutable
 
 }  // namespace
 
-/// A Read is one use of a file. Its thread has `outcome` until the delivery, then the reader has
-/// it.
+/// A Read is one use of a file. `outcome` belongs to its thread until the delivery, then to the
+/// DrainedReader.
 struct DrainedReader::Read {
   std::uint32_t owner = 0;
   Done done STDCHK_GUARDED_BY(engine_lock);  ///< empty: dropped

@@ -63,7 +63,7 @@ class DrainedReader {
   /// Reads a range. With `part_of`, the range is a part of that chunk and is checked.
   ReadPtr read(std::uint32_t owner, std::shared_ptr<DrainedFile> file, const Range& range,
                std::shared_ptr<DrainedChunk> part_of, Done done) STDCHK_REQUIRES(engine_lock);
-  /// Nobody waits for this read any more: what comes of it is dropped.
+  /// Drops the read's outcome, because no caller waits for it.
   static void drop(Read& read) STDCHK_REQUIRES(engine_lock);
 
   /// True when a file of that user in the drain directory hangs.
@@ -82,7 +82,7 @@ class DrainedReader {
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
     /// Fails a call on a file of a user whose files hang, when that user has more calls than
-    /// all calls leave free of kWaitsMax. The threads of a mount are for all users.
+    /// all calls leave free of kWaitsMax. A mount's threads serve all users.
     Status check() const STDCHK_REQUIRES(engine_lock);
     /// As `status`; a wait for files that hang which has come to its deadline is an input error.
     Status end(Status status) const STDCHK_REQUIRES(engine_lock);

@@ -15,8 +15,8 @@ namespace stdchk::client {
 
 /// A FileWork is one use of a file of the drain directory.
 struct FileWork {
-  std::uint32_t owner = 0;        ///< the user in the pool whose file it is
-  std::function<void()> read;     ///< may hang for ever, so it uses only what it owns
+  std::uint32_t owner = 0;        ///< the pool's user who owns the file
+  std::function<void()> read;     ///< may hang for ever; uses only objects that it owns
   std::function<void()> deliver;  ///< hands over what was read; soon over
 };
 

@@ -30,7 +30,7 @@ class PartCrcs {
   /// Returns the CRC of the whole content of `bytes` bytes. Threads: any.
   static std::uint32_t joined(const PartCrcList& parts, std::size_t bytes);
 
-  /// `parts` must be those of a content that has the CRC `key.crc`.
+  /// Keeps the parts' CRCs of a chunk. Joined they must give `key.crc`.
   void learn(const CacheKey& key, PartCrcList parts);
   /// Returns nullptr when the chunk is not known. The list stays valid until learn() or forget().
   const PartCrcList* find(const CacheKey& key);
@@ -45,7 +45,7 @@ class PartCrcs {
   static std::size_t cost(const PartCrcList& parts);
 
   std::map<CacheKey, Known> known_;
-  std::list<CacheKey> recent_;  ///< in the order of use, the last used first
+  std::list<CacheKey> recent_;  ///< by time of use, the newest first
   std::size_t bytes_ = 0;       ///< an estimate that includes the containers
 };
 

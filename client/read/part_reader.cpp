@@ -15,8 +15,8 @@ namespace {
 constexpr std::uint32_t kPart = PartCrcs::kPartBytes;
 /// A range is read without its chunk when the chunk is at least so many times as long.
 constexpr std::uint64_t kShareOneOf = 4;
-/// So many fetches in a row from one chunk say that the reader stays there: then the whole chunk
-/// is fetched, which costs less round trips.
+/// After this many fetches in a row from one chunk, the whole chunk is fetched. That costs fewer
+/// round trips for a reader that stays there.
 constexpr std::uint32_t kBurstMax = 8;
 /// Bytes that are read and checked at once. They stay in the processor's second cache.
 constexpr std::size_t kStepBytes = 64 * limits::kKiB;

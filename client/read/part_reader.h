@@ -25,8 +25,9 @@ namespace stdchk::client {
 ///
 /// Owns: the CRCs of parts, and the fetches under way.
 /// Threads: any, with the lock held. read() releases the lock while it moves or checks bytes.
-/// Errors: read() never says that bytes are lost. What it cannot read or check it leaves to Reader.
-/// Not: for chunks without a copy in the pool, without a CRC, or sealed ones.
+/// Errors: read() never says that bytes are lost. Reader handles parts that read() cannot read or
+///   check.
+/// Not: for encrypted chunks, or chunks without a CRC or a copy in the pool.
 class PartReader {
  public:
   /// Parts kept after a read: kMemoryBytes / PartCrcs::kPartBytes.

@@ -12,20 +12,22 @@ namespace {
 
 constexpr std::uint64_t kDrainedPlace = std::uint64_t{1} << 63;
 constexpr std::uint32_t kReloadsMax = 3;
-/// So many bytes that were just moved are in the processor's second cache still.
+/// Bytes that were just moved and fit into the processor's second cache.
 constexpr std::uint32_t kHotBytes = limits::kMiB;
 
-/// What describe() makes of it says what to do.
-constexpr Error kNoKey{Code::kPermission, 0,
-                       "client.read: it is encrypted, and the pool's key (--key-file, "
-                       "STDCHK_KEY_FILE) was not given, or is another one"};
+/// Errors whose description says what to do.
+constexpr Error kNoKey{
+    Code::kPermission, 0,
+    "client.read: the chunk is encrypted, and the pool's key is absent or wrong; "
+    "give it by --key-file or STDCHK_KEY_FILE"};
 
-constexpr Error kDrainedWrong{Code::kCorrupt, 0,
-                              "client.read: the drained file was damaged or changed, and it is "
-                              "nowhere else; stdchk verify says what else is"};
+constexpr Error kDrainedWrong{
+    Code::kCorrupt, 0,
+    "client.read: the drained file was damaged or changed, and the pool has "
+    "no copy; stdchk verify lists such files"};
 
 constexpr Duration kAskSilentAgain = std::chrono::seconds(1);
-constexpr Duration kSayAgain = std::chrono::seconds(1);
+constexpr Duration kLogAgain = std::chrono::seconds(1);
 
 bool has_crc(const Chunk& chunk) { return chunk.crc != 0 || chunk.name.is_named(); }
 
@@ -39,12 +41,12 @@ bool is_in_file_only(const Unit& unit) {
 
 }  // namespace
 
-/// A Fetch is the way of one chunk into the cache: its sources, one after the other.
+/// A Fetch brings one chunk into the cache. It tries the chunk's sources in turn.
 struct Reader::Fetch final : Transfer {
   Reader* reader = nullptr;
   CachedChunk* entry = nullptr;
   Unit unit;
-  bool ahead = false;  ///< nobody waits for it yet
+  bool ahead = false;  ///< no reader waits for it yet
   std::size_t next_copy = 0;
   bool stripe_asked = false;
   bool from_drain = false;
@@ -61,7 +63,7 @@ struct Reader::Fetch final : Transfer {
       const Lock lock(reader->host_.shared.mutex);
       return reader->done(*this, std::move(status));
     }
-    // Nobody else may touch the bytes before this is over.
+    // In state fetching, only this thread may touch the bytes.
     Status good = reader->make_plain(*this);
     const Lock lock(reader->host_.shared.mutex);
     reader->settle(*this, std::move(good));
@@ -76,7 +78,8 @@ Reader::Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> me
       parts_({host_.shared, host_.submit}, *memory_,
              memory_->bytes().last(PartReader::kMemoryBytes)),
       cache_(memory_->bytes().first(memory_->bytes().size() - PartReader::kMemoryBytes),
-             buffer_bytes, [this](const CacheKey& key) { fetches_.erase(key); }),
+             buffer_bytes,
+             [this](const CacheKey& key) STDCHK_REQUIRES(engine_lock) { fetches_.erase(key); }),
       drained_({host_.shared, host_.clock, host_.read_later, host_.drain_directory}) {}
 
 Reader::~Reader() = default;
@@ -129,7 +132,7 @@ void Reader::prefetch(const Unit& unit) {
   if (cache_.find(key_of(unit)) == nullptr) start(unit, true);
 }
 
-/// Tries what was not tried yet; when nothing is left the fetch has failed.
+/// Tries the next source. Fails the fetch when no source is left.
 void Reader::next_source(Fetch& fetch) {
   CachedChunk& entry = *fetch.entry;
   entry.state = CacheState::kFetching;
@@ -161,8 +164,8 @@ void Reader::next_source(Fetch& fetch) {
   }
   cache_.unpin(entry);
   if (map != nullptr && (map->in_flight || map->reloads < kReloadsMax)) {
-    // The chunk may have moved, or its file: the map is fetched again, and who waits comes back
-    // with the new places. Nothing stays here that they would have to clear away first.
+    // The chunk or its file may have moved. Fetches the map again and drops the fetch. Waiting
+    // readers then begin anew with the new places.
     if (!map->in_flight) {
       ++map->reloads;
       map->drained.reset();
@@ -172,7 +175,7 @@ void Reader::next_source(Fetch& fetch) {
     host_.shared.changed.notify_all();
     return;
   }
-  // A session's own chunk may be looked for elsewhere.
+  // For a session's own chunk, the session may find other copies.
   if (map != nullptr) {
     log::error("file {}: {} bytes at {} cannot be read: {}", map->file.value,
                fetch.unit.chunk.length, fetch.unit.file_offset, describe(fetch.why));
@@ -192,7 +195,7 @@ void Reader::make_from_stripe(Fetch& fetch) {
   entry.valid_to = fetch.unit.chunk.length;
   stripes_.make(fetch.unit.chunk, {entry.data, fetch.unit.chunk.length},
                 [this, &fetch](Status status) STDCHK_REQUIRES(engine_lock) {
-                  // Of a chunk in no stripe it is told why its copies could not be read.
+                  // A chunk without a stripe keeps the error of its copies.
                   const bool none = !status && status.error().code == Code::kNotFound;
                   if (none) return next_source(fetch);
                   done(fetch, std::move(status));
@@ -245,8 +248,8 @@ void Reader::give_up(Fetch& fetch) {
   CachedChunk& entry = *fetch.entry;
   const VersionMapPtr map = fetch.unit.map;
   const Time now = host_.clock.now();
-  if (said_silent_ == Time{} || now - said_silent_ >= kSayAgain) {
-    said_silent_ = now;
+  if (logged_silent_ == Time{} || now - logged_silent_ >= kLogAgain) {
+    logged_silent_ = now;
     log::error("{}/{} does not answer: a read of {} bytes at {} fails", host_.drain_directory,
                map->drained_path, fetch.unit.slice_length, fetch.unit.file_offset);
   }
@@ -274,10 +277,10 @@ void Reader::done(Fetch& fetch, Status status) {
     return next_source(fetch);
   }
   fetch.entry->state = CacheState::kFetched;
-  // Nobody waits for a pin to look at it: the first who wants it checks it.
+  // The first reader checks the chunk, so the fetch needs no pin.
   cache_.unpin(*fetch.entry);
   host_.shared.changed.notify_all();
-  // What was read ahead is checked ahead, too.
+  // A chunk that was read ahead is checked ahead, too.
   if (fetch.ahead) host_.run_later([this, key = fetch.entry->key] { check_ahead(key); });
 }
 
@@ -288,7 +291,7 @@ void Reader::check_ahead(const CacheKey& key) {
   check(lock, *entry);
 }
 
-/// Whoever wants a fetched chunk first checks it, without the lock.
+/// Checks a fetched chunk for its first reader. Releases the lock meanwhile.
 void Reader::check(Lock& lock, CachedChunk& entry) {
   const auto found = fetches_.find(entry.key);
   if (found == fetches_.end()) return;
@@ -305,14 +308,14 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
   settle(fetch, std::move(good));
 }
 
-/// Of the drained file.
+/// Records that the drained file does not match its checksum.
 void Reader::note_wrong(Fetch& fetch) {
   fetch.drained_wrong = true;
   log::warning("{}/{}: {} bytes at {} are not what was drained", host_.drain_directory,
                fetch.unit.map->drained_path, fetch.unit.chunk.length, fetch.unit.file_offset);
 }
 
-/// Its bytes were checked, by who has a pin of it.
+/// Ends the check of a chunk. The checking thread has a pin.
 void Reader::settle(Fetch& fetch, Status good) {
   CachedChunk& entry = *fetch.entry;
   host_.shared.changed.notify_all();
@@ -340,7 +343,7 @@ void Reader::settle(Fetch& fetch, Status good) {
   fetches_.erase(entry.key);
 }
 
-/// When it succeeds the bytes are those of the chunk, and not sealed any more.
+/// Checks the fetched bytes, and decrypts them in place.
 Status Reader::make_plain(Fetch& fetch) const {
   const Chunk& chunk = fetch.unit.chunk;
   const MutableByteSpan bytes(fetch.entry->data, chunk.length);
@@ -384,14 +387,14 @@ Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
   if (unit.chunk.copies.empty() && unit.map == nullptr) return fail(Code::kDataLost, "client.read");
   if (unit.chunk.length > cache_.bytes_max()) return fail(Code::kNoMemory, "client.read cache");
   if (!can_open(unit.chunk)) {
-    if (!std::exchange(said_no_key_, true)) log::error("{}", describe(kNoKey));
+    if (!std::exchange(logged_no_key_, true)) log::error("{}", describe(kNoKey));
     return fail(kNoKey);
   }
   if (unit.map != nullptr && unit.map->silent_until > host_.clock.now())
     return fail(kDrainedSilent);
   const CacheKey key = key_of(unit);
   CachedChunk* entry = nullptr;
-  // Who waits is woken by others only: what is known by now is looked at before.
+  // Waiting callers are woken only by changes, so this loop uses up all that is known now.
   for (;;) {
     entry = cache_.find(key);
     if (entry == nullptr) {
@@ -418,7 +421,7 @@ Result<CachedChunk*> Reader::get(Lock& lock, const Unit& unit) {
       }
     }
     if (entry->state != CacheState::kFailed) return fail(Code::kWouldBlock, "client.read");
-    // What failed for an earlier reader, or for nobody, may be there again.
+    // A chunk that failed for another map may be readable again.
     const bool again = entry->failed_for != unit.map.get();
     const Error why = entry->error;
     cache_.erase(*entry);

@@ -21,74 +21,74 @@
 
 namespace stdchk::client {
 
-/// A Unit is a part of a chunk that someone wants to read.
+/// A Unit is a part of a chunk for a reader.
 struct Unit {
   Chunk chunk;
   std::uint64_t file_offset = 0;  ///< of the slice, for the drained file
   std::uint32_t slice_length = 0;
   std::uint32_t slice_chunk_offset = 0;
   VersionMapPtr map;                      ///< nullptr: a session's own chunk
-  std::shared_ptr<DrainedChunk> part_of;  ///< a part of that one, which has the checksum
-  bool learns_parts = false;  ///< the CRCs of the chunk's parts are wanted, see PartReader
+  std::shared_ptr<DrainedChunk> part_of;  ///< set: this unit is a part of that drained chunk
+  bool learns_parts = false;              ///< PartReader wants the CRCs of the chunk's parts
 };
 
-/// A Reader brings chunks into the cache, checked: from a benefactor by one one-sided read, then
-/// from the next copy, made from others of its stripe, then from where the map says it has moved
-/// to, then from the drained file.
+/// A Reader brings chunks into the cache and checks them. It tries the copies first, each by one
+/// one-sided read. Then it tries the other blocks of the stripe, then the drained file. At last it
+/// fetches the map again, which may name new places.
 ///
 /// Files of the drain directory may hang (DrainedReader). A read that hangs gives its buffer to
 /// another user who finds none. A late read has failed, and the reader of the file gets kSystem
 /// (EIO).
 ///
 /// Owns: the cache and the fetches under way.
-/// Threads: as said at each function.
-/// Errors: kWouldBlock: it is on its way, wait for a change. kDataLost: it is nowhere any more.
-///   kPermission: it is sealed, and there is no key, or another one.
+/// Threads: any, as the attributes say.
+/// Errors: kWouldBlock: wait for a change and call again. kDataLost: no source has the chunk.
+///   kPermission: the key of an encrypted chunk is absent or wrong.
 class Reader {
  public:
   struct Host {
     Shared& shared;
     MapStore& maps;
     Clock& clock;
-    std::function<void(Transfer&)> submit;  ///< lock held; soon, on the reactor's thread
-    std::function<void(std::function<void()>)> run_later;  ///< lock held; executor work, soon
+    std::function<void(Transfer&)> submit;  ///< lock held; starts on the reactor's thread
+    std::function<void(std::function<void()>)> run_later;  ///< lock held; starts on an executor
     std::function<void(FileWork)> read_later;              ///< lock held
     std::string drain_directory;
-    const ChunkSealer* sealer = nullptr;  ///< none: sealed chunks cannot be opened
+    const ChunkSealer* sealer = nullptr;  ///< nullptr: encrypted chunks cannot be read
   };
   /// The last PartReader::kMemoryBytes of `memory` are for parts, the rest for chunks.
   Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> memory,
          std::size_t buffer_bytes);
   ~Reader();
 
-  /// The unit's chunk, checked and pinned; to be given back. Lock held; checking lets go
-  /// of the lock for a while.
+  /// Returns the unit's chunk, checked and pinned. The caller gives it back. Releases the lock
+  /// while it checks.
   Result<CachedChunk*> get(Lock& lock, const Unit& unit) STDCHK_REQUIRES(engine_lock);
-  /// True when read_part() may read so many bytes of the unit's chunk. Lock held.
+  /// True when read_part() may read so many bytes of the unit's chunk.
   bool reads_part(const Unit& unit, std::uint64_t bytes) STDCHK_REQUIRES(engine_lock) {
     return PartReader::suits(unit.chunk, bytes) && cache_.find(key_of(unit)) == nullptr;
   }
   /// Copies bytes of the unit's chunk from `offset` on, checked, without fetching the whole chunk.
-  /// Returns false when get() should fetch it. Lock held; lets go of the lock for a while.
+  /// Returns false when get() should fetch it. Releases the lock meanwhile.
   Result<bool> read_part(Lock& lock, Unit& unit, std::uint32_t offset, MutableByteSpan out)
       STDCHK_REQUIRES(engine_lock);
-  /// `bytes` of the chunk were used.
+  /// Unpins the chunk, of which the caller has used `bytes`.
   void give_back(CachedChunk& chunk, std::size_t bytes) STDCHK_REQUIRES(engine_lock);
-  /// What is fetched together with the byte at `file_offset` of the unit: the unit, or a part of it
-  /// when it is long and in the drained file only. Lock held.
+  /// Returns the part of the unit to be fetched for the byte at `file_offset`. This is the whole
+  /// unit, except for a long unit that only the drained file has.
   Unit part_at(Unit unit, std::uint64_t file_offset) const STDCHK_REQUIRES(engine_lock);
-  /// Starts to bring the unit, if there is room for it. Lock held.
+  /// Starts to fetch the unit, if the cache has room.
   void prefetch(const Unit& unit) STDCHK_REQUIRES(engine_lock);
-  /// Chunks that were given, that were fetched because a reader wanted them, and ahead of one.
+  /// Numbers of chunks.
   struct Counts {
-    std::uint64_t given = 0;
-    std::uint64_t fetched = 0;
-    std::uint64_t ahead = 0;
+    std::uint64_t given = 0;    ///< to readers
+    std::uint64_t fetched = 0;  ///< when a reader asked for them
+    std::uint64_t ahead = 0;    ///< fetched before a reader asked
   };
   const Counts& counts() const STDCHK_REQUIRES(engine_lock) { return counts_; }
   const msg::ReaderTotals& totals() const STDCHK_REQUIRES(engine_lock) { return totals_; }
   DrainedReader& drained() STDCHK_REQUIRES(engine_lock) { return drained_; }
-  /// How many chunks may be on their way ahead of a reader.
+  /// Returns the most chunks to be fetched ahead of one reader.
   std::size_t ahead_max() const STDCHK_REQUIRES(engine_lock) {
     return std::max<std::size_t>(cache_.buffer_count() / 2, 1);
   }
@@ -118,13 +118,13 @@ class Reader {
   StripeReader stripes_;
   std::unique_ptr<Memory> memory_;
   PartReader parts_;
-  ChunkCache cache_;
-  std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
+  ChunkCache cache_ STDCHK_GUARDED_BY(engine_lock);
+  std::map<CacheKey, std::unique_ptr<Fetch>> fetches_ STDCHK_GUARDED_BY(engine_lock);
   DrainedReader drained_;
-  Time said_silent_{};
-  bool said_no_key_ = false;
-  Counts counts_;
-  msg::ReaderTotals totals_;
+  Time logged_silent_ STDCHK_GUARDED_BY(engine_lock){};
+  bool logged_no_key_ STDCHK_GUARDED_BY(engine_lock) = false;
+  Counts counts_ STDCHK_GUARDED_BY(engine_lock);
+  msg::ReaderTotals totals_ STDCHK_GUARDED_BY(engine_lock);
 };
 
 }  // namespace stdchk::client

@@ -64,8 +64,8 @@ struct VersionMap {
   /// Keyed by their offset in the file.
   std::map<std::uint64_t, std::shared_ptr<DrainedChunk>> in_parts;
   PackedMap map;
-  Time silent_until{};        ///< its drained file does not answer, and is not asked before that
-  std::uint32_t reloads = 0;  ///< how often in a row the map was fetched anew and that did not help
+  Time silent_until{};        ///< no reads of the drained file before this time: it does not answer
+  std::uint32_t reloads = 0;  ///< fetches of the map in a row that did not help a reader
 
   /// True when the map has all slices that begin before `end`.
   bool reaches(std::uint64_t end) const {

@@ -45,8 +45,8 @@ using ScanPtr = std::shared_ptr<Scan>;
 ///
 /// A run ends where its bytes do not reach the end of their slot. It also ends when something needs
 /// its bytes: fsync, commit, a window without free slots. There a chunk ends whatever its content
-/// is. An image that is written from beginning to end is therefore cut exactly as
-/// core/chunk/chunker.h says; scattered writes are cut range by range.
+/// is. An image that is written from beginning to end is cut exactly as
+/// core/chunk/chunker.h says. Scattered writes are cut range by range.
 ///
 /// Owns: the runs, and a hold on each slot with bytes that are in no chunk yet.
 /// Threads: any, with the engine's lock held.
