@@ -500,7 +500,8 @@ void Bridge::end_open(Handle& handle) {
     }
     if (drop) {
       // Without close(), the File aborts, unless other openers remain.
-      log::info("File {}: its writer was killed, the part is dropped.", node->file.value);
+      log::info("File {}: a signal ended its writer, so its uncommitted bytes are dropped.",
+                node->file.value);
       node->changed = true;
     } else if (Status closed = handle.file->close(); !closed && !node->unlinked) {
       log::error("A close failed: {}", describe(closed.error()));

@@ -182,7 +182,7 @@ int guard(const GuardOptions& options, const std::function<int(const Pulse&)>& s
     log::error("The process {} that served {} {}{}", pid, options.mountpoint,
                was_cut ? "was cut off by the kernel"
                        : fmt::format("was ended by signal {}", WTERMSIG(status)),
-               ends ? "." : "; another one takes its place.");
+               ends ? "." : "; another process takes its place.");
     if (!ends) continue;
     unmount_dead(options.mountpoint);
     return EXIT_FAILURE;

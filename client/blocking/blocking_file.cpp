@@ -339,7 +339,9 @@ void BlockingFile::abort() {
         if (!session->ended()) return fail(Code::kWouldBlock, "client.abort");
         return {};
       });
-  if (!ended) log::warning("The end of an aborted write is not known: {}", describe(ended.error()));
+  if (!ended)
+    log::warning("The manager did not confirm the end of an aborted write: {}",
+                 describe(ended.error()));
 }
 
 Status BlockingFile::close() {

@@ -311,7 +311,7 @@ void Reader::check(Lock& lock, CachedChunk& entry) {
 /// Records that the drained file does not match its checksum.
 void Reader::note_wrong(Fetch& fetch) {
   fetch.drained_wrong = true;
-  log::warning("{}/{}: {} bytes at {} are not what was drained", host_.drain_directory,
+  log::warning("{}/{}: {} bytes at {} differ from the drained content", host_.drain_directory,
                fetch.unit.map->drained_path, fetch.unit.chunk.length, fetch.unit.file_offset);
 }
 
@@ -324,7 +324,7 @@ void Reader::settle(Fetch& fetch, Status good) {
     if (fetch.from_drain) {
       note_wrong(fetch);
     } else {
-      log::warning("benefactor {}: bytes at {} are not what they should be: {}",
+      log::warning("benefactor {}: the bytes at {} do not match their checksum: {}",
                    fetch.at.benefactor.value, fetch.at.offset, describe(good.error()));
     }
     const bool of_copy = !fetch.from_drain && !fetch.stripe_asked;

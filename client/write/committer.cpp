@@ -143,7 +143,7 @@ void Committer::committed(const msg::Commit::Reply& reply) {
   written_.overlay().clear();
   committed_();
   if (reply.conflicts > 0) {
-    log::warning("file {}: {} ranges that others have committed since it was opened were replaced",
+    log::warning("file {}: this commit has replaced {} ranges that others committed since the open",
                  core_.file.value, reply.conflicts);
   }
   core_.attributes = reply.attributes;
@@ -183,8 +183,8 @@ void Committer::finish(Status status) {
     if (promised) core_.host.promise_broken(core_.session);
     if (ends_) {
       core_.state = SessionCore::State::kEnding;
-      log::warning("file {}: what was written is lost, the commit has failed: {}", core_.file.value,
-                   describe(status.error()));
+      log::warning("file {}: the commit has failed, and the written bytes are lost: {}",
+                   core_.file.value, describe(status.error()));
     }
   }
   if (done != nullptr) done->status = std::move(status);

@@ -103,9 +103,8 @@ void Resumer::on_answer(std::uint64_t generation, const rpc::Answer& answer) {
   // An answer that reports a commit is wrong when no commit was under way.
   const bool wrong = reply == nullptr || (reply->committed && !parts_.committer.under_way());
   if (wrong) {
-    log::warning(
-        "file {}: the manager that has come back does not go on with it: {}", core.file.value,
-        answer.has_value() ? "an answer that makes no sense" : describe(answer.error().error));
+    log::warning("file {}: the restarted manager does not resume the session: {}", core.file.value,
+                 answer.has_value() ? "its answer is malformed" : describe(answer.error().error));
     // Unlike Session::fenced(), this still sends CloseSession: if only the answer was lost, the
     // manager has resumed the session.
     return core.fail_with(Error{Code::kFenced, 0, "client.session"});

@@ -208,9 +208,9 @@ void Connection::tell_table(const RegionTable& table) {
 
 Status Connection::add_fragment(ByteSpan content, std::uint32_t message_bytes, FragmentKind kind) {
   STDCHK_ASSIGN(Buffer* const buffer, endpoint.device().take_buffer());
-  const FragmentHeader header{message_bytes, owed_, kind};
-  peer_may_send_ = static_cast<std::uint16_t>(peer_may_send_ + owed_);
-  owed_ = 0;
+  const FragmentHeader header{message_bytes, credits_to_return_, kind};
+  peer_may_send_ = static_cast<std::uint16_t>(peer_may_send_ + credits_to_return_);
+  credits_to_return_ = 0;
   if (kind != FragmentKind::kOnlyCredits) --credits_;
   std::memcpy(buffer->data, &header, sizeof(header));
   if (!content.empty()) std::memcpy(buffer->data + sizeof(header), content.data(), content.size());
@@ -283,7 +283,7 @@ void Connection::on_received(const ibv_wc& completion, const Buffer& buffer) {
       return endpoint.fail_later(*this, Code::kMalformed, "verbs.credits");
     }
     --peer_may_send_;
-    ++owed_;
+    ++credits_to_return_;
     const Status taken = on_content(header, bytes.subspan(sizeof(header)));
     if (!taken.has_value()) {
       return endpoint.fail_later(*this, taken.error().code, taken.error().where);
@@ -291,7 +291,7 @@ void Connection::on_received(const ibv_wc& completion, const Buffer& buffer) {
     if (state != State::kConnected) return;
   }
   Status status = send_waiting();
-  if (status.has_value() && owed_ >= kCredits / 2 && queue.room() > 1) {
+  if (status.has_value() && credits_to_return_ >= kCredits / 2 && queue.room() > 1) {
     status = add_fragment({}, 0, FragmentKind::kOnlyCredits);
     if (status.has_value()) status = post_soon();
   }

@@ -104,8 +104,8 @@ struct Connection {
   std::uint64_t proof_address_ = 0;
   std::deque<Waiting> waiting_;
   std::size_t waiting_bytes_ = 0;
-  std::uint16_t credits_ = 0;  ///< fragments that the peer has room for
-  std::uint16_t owed_ = 0;     ///< received fragments whose credits were not returned
+  std::uint16_t credits_ = 0;            ///< fragments that the peer has room for
+  std::uint16_t credits_to_return_ = 0;  ///< of received fragments
   std::uint16_t peer_may_send_ = kCredits;
   Assembler assembler_;
 };
