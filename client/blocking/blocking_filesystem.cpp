@@ -1,4 +1,4 @@
-// The reactor's thread, waiting, and opening files. Names and attributes are in blocking_names.cpp.
+// The reactor's thread, and opening files.
 #include "client/blocking/blocking_filesystem.h"
 
 #include <unistd.h>
@@ -9,7 +9,6 @@
 #include "client/blocking/blocking_file.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
-#include "core/base/mutex.h"
 #include "core/base/thread.h"
 #include "core/runtime/ask_reactor.h"
 
@@ -17,9 +16,6 @@ namespace stdchk::client {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// The longest sleep before the deadline is checked again: `clock_` need not be the system's clock.
-constexpr Duration kWaitMax = 100ms;
 
 /// A BufferOwner takes borrowed slots back into the window of one engine.
 class BufferOwner final : public WindowBufferOwner {
@@ -49,8 +45,8 @@ std::size_t hash_thread_count(const Options& options) {
 }  // namespace
 
 BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Parts parts)
-    : options_(options), clock_(clock), parts_(std::move(parts)) {
-  reactor_ = std::make_unique<Reactor>(clock_);
+    : BlockingNames(clock), options_(options), parts_(std::move(parts)) {
+  reactor_ = std::make_unique<Reactor>(clock);
   std::vector<transport::Endpoint*> data;
   for (const auto& endpoint : parts_.endpoints) {
     reactor_->add(*endpoint);
@@ -74,9 +70,9 @@ BlockingFilesystem::BlockingFilesystem(const Options& options, Clock& clock, Par
   config.sessions.waits_for_copies = options.close_mode == CloseMode::kRedundant;
   config.encryption.key = options.key;
   config.encryption.encrypts = options.encrypts;
-  engine_ = std::make_unique<Engine>(*reactor_, *parts_.control, std::move(data), *executor_,
-                                     *files_, std::move(config));
-  buffer_owner_ = std::make_shared<BufferOwner>(*engine_);
+  set_engine(std::make_unique<Engine>(*reactor_, *parts_.control, std::move(data), *executor_,
+                                      *files_, std::move(config)));
+  buffer_owner_ = std::make_shared<BufferOwner>(engine());
 }
 
 Result<std::unique_ptr<Filesystem>> BlockingFilesystem::connect_over(const Options& options,
@@ -89,98 +85,56 @@ Result<std::unique_ptr<Filesystem>> BlockingFilesystem::connect_over(const Optio
 
 Status BlockingFilesystem::start() {
   thread_ = start_without_signals([this] { reactor_->run(); });
-  STDCHK_TRY(reactor_->post([this] { engine_->start(); }));
-  Lock lock(engine_->shared().mutex);
-  return wait(lock, clock_.now() + limits::kCallDeadline,
+  STDCHK_TRY(reactor_->post([this] { engine().start(); }));
+  Lock lock(engine().shared().mutex);
+  return wait(lock, clock().now() + limits::kCallDeadline,
               [this]() STDCHK_REQUIRES(engine_lock) -> Status {
-                if (!engine_->ready()->done()) return fail(Code::kWouldBlock, "client.connect");
-                return *engine_->ready()->status;
+                if (!engine().ready()->done()) return fail(Code::kWouldBlock, "client.connect");
+                return *engine().ready()->status;
               });
 }
 
 BlockingFilesystem::~BlockingFilesystem() {
   buffer_owner_.reset();
-  (void)reactor_->post([this] { engine_->begin_stop(); });
+  (void)reactor_->post([this] { engine().begin_stop(); });
   {
     // Commits under way may continue until kEarlyCommit has passed; all other sessions end at once.
-    Lock lock(engine_->shared().mutex);
-    (void)wait(lock, clock_.now() + kEarlyCommit, [this]() STDCHK_REQUIRES(engine_lock) -> Status {
-      if (!engine_->idle()) return fail(Code::kWouldBlock, "client.stop");
+    Lock lock(engine().shared().mutex);
+    (void)wait(lock, clock().now() + kEarlyCommit, [this]() STDCHK_REQUIRES(engine_lock) -> Status {
+      if (!engine().idle()) return fail(Code::kWouldBlock, "client.stop");
       return {};
     });
   }
   // The goodbye and the last completions of transfers need a few turns of the reactor.
   (void)reactor_->post([this] {
-    engine_->say_goodbye();
+    engine().say_goodbye();
     reactor_->schedule_after(20ms, [this] {
-      engine_->close_links();
+      engine().close_links();
       reactor_->schedule_after(1ms, [this] { reactor_->stop(); });
     });
   });
   thread_.join();
   executor_.reset();
   files_.reset();
-  engine_.reset();
+  set_engine(nullptr);
   for (const auto& endpoint : parts_.endpoints) reactor_->remove(*endpoint);
   if (parts_.control_only != nullptr) reactor_->remove(*parts_.control_only);
   // Timers may still hold links. Destroy the reactor, and links with it, before the endpoints.
   reactor_.reset();
 }
 
-Time BlockingFilesystem::deadline() const { return clock_.now() + limits::kOperationDeadline; }
-
-Status BlockingFilesystem::wait(Lock& lock, Time until, const std::function<Status()>& step) {
-  for (;;) {
-    Status status = step();
-    if (status.has_value() || status.error().code != Code::kWouldBlock) return status;
-    if (clock_.now() >= until) {
-      if (engine_->manager_lost()) return fail(Code::kManagerLost, "client.manager");
-      return fail(Code::kDeadline, "client.wait");
-    }
-    engine_->shared().changed.wait_for(lock, kWaitMax);
-  }
-}
-
 Result<Figures> BlockingFilesystem::figures(Duration longest) {
-  return ask_reactor<Figures>(*reactor_, longest, [this] { return engine_->figures(); });
-}
-
-Result<msg::Reply> BlockingFilesystem::ask(msg::Request request) {
-  // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
-  struct Waiting {
-    Mutex mutex;
-    CondVar answered;
-    std::optional<rpc::Answer> answer;
-  };
-  auto waiting = std::make_shared<Waiting>();
-  const Time until = deadline();
-  {
-    const Lock lock(engine_->shared().mutex);
-    engine_->call(std::move(request), [waiting](rpc::Answer answer) {
-      {
-        const MutexLock inner(waiting->mutex);
-        waiting->answer = std::move(answer);
-      }
-      waiting->answered.notify_one();
-    });
-  }
-  MutexLock lock(waiting->mutex);
-  while (!waiting->answer.has_value()) {
-    if (clock_.now() >= until) return fail(Code::kManagerLost, "client.call");
-    waiting->answered.wait_for(lock, kWaitMax);
-  }
-  if (!waiting->answer->has_value()) return fail(waiting->answer->error().error);
-  return std::move(**waiting->answer);
+  return ask_reactor<Figures>(*reactor_, longest, [this] { return engine().figures(); });
 }
 
 void BlockingFilesystem::set_cache_events(CacheEvents events) {
-  const Lock lock(engine_->shared().mutex);
-  engine_->set_events(std::move(events));
+  const Lock lock(engine().shared().mutex);
+  engine().set_events(std::move(events));
 }
 
 msg::PoolConfig BlockingFilesystem::config() const {
-  const Lock lock(engine_->shared().mutex);
-  return engine_->config();
+  const Lock lock(engine().shared().mutex);
+  return engine().config();
 }
 
 // ---- open -------------------------------------------------------------------------------------
@@ -188,15 +142,15 @@ msg::PoolConfig BlockingFilesystem::config() const {
 /// Waits until an early close of the file is committed or lost, so that the open sees every version
 /// that was closed before. Returns the error of a lost commit, once.
 Status BlockingFilesystem::wait_for_early_close(FileId file) {
-  Lock lock(engine_->shared().mutex);
+  Lock lock(engine().shared().mutex);
   STDCHK_TRY(wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
-    const SessionPtr session = engine_->sessions().find(file);
+    const SessionPtr session = engine().sessions().find(file);
     const bool waits = session != nullptr &&
                        (session->ending() || session->committer().promised()) &&
                        !session->error().has_value();
     return waits ? fail(Code::kWouldBlock, "client.open") : Status{};
   }));
-  const auto lost = engine_->sessions().take_lost(file);
+  const auto lost = engine().sessions().take_lost(file);
   return lost.has_value() ? fail(*lost) : Status{};
 }
 
@@ -212,7 +166,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::share(Lock& lock, const Sessio
   // session.
   ++session->openers;
   auto file = std::make_unique<BlockingFile>(*this, session, flags.append, started);
-  file->set_image(images_.contains(session->file()));
+  file->set_image(is_image(session->file()));
   if (flags.truncate) {
     const Status cut =
         wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) { return session->truncate(0); });
@@ -227,13 +181,13 @@ Result<std::unique_ptr<File>> BlockingFilesystem::share(Lock& lock, const Sessio
 }
 
 Result<std::unique_ptr<File>> BlockingFilesystem::open_writer(FileId file, OpenFlags flags) {
-  const Time started = clock_.now();
+  const Time started = clock().now();
   {
-    Lock lock(engine_->shared().mutex);
+    Lock lock(engine().shared().mutex);
     // Wait for a session that is ending (an early close, or the last commit) before opening anew.
     SessionPtr session;
     STDCHK_TRY(wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
-      session = engine_->sessions().find(file);
+      session = engine().sessions().find(file);
       if (session != nullptr && session->ending()) return fail(Code::kWouldBlock, "client.open");
       return {};
     }));
@@ -251,11 +205,11 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_writer(FileId file, OpenF
 
 Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession request,
                                                                OpenFlags flags) {
-  const Time started = clock_.now();
+  const Time started = clock().now();
   const std::string name = request.name;
   const FileId parent = request.parent;
-  Lock lock(engine_->shared().mutex);
-  const auto opening = engine_->open_session(std::move(request));
+  Lock lock(engine().shared().mutex);
+  const auto opening = engine().open_session(std::move(request));
   const Status opened = wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
     if (!opening->status.has_value()) return fail(Code::kWouldBlock, "client.open");
     return *opening->status;
@@ -264,35 +218,35 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
   if (!name.empty()) {
     // The directory's own attributes change at the file's first commit, so they stay valid until
     // then.
-    engine_->metadata().forget_name(parent, name);
-    engine_->metadata().put(parent, name, opening->attributes);
+    engine().metadata().forget_name(parent, name);
+    engine().metadata().put(parent, name, opening->attributes);
     note_name(opening->attributes.id, name);
   }
   auto file =
       std::make_unique<BlockingFile>(*this, std::move(opening->session), flags.append, started);
   file->set_changed(flags.truncate || opening->created);
-  file->set_image(images_.contains(opening->attributes.id));
+  file->set_image(is_image(opening->attributes.id));
   return std::unique_ptr<File>(std::move(file));
 }
 
 Result<std::unique_ptr<File>> BlockingFilesystem::open_reader(FileId file) {
-  const Time started = clock_.now();
+  const Time started = clock().now();
   // Declared before the lock: a reader that fails takes the lock when it is destroyed.
   std::unique_ptr<BlockingFile> reader;
-  Lock lock(engine_->shared().mutex);
-  SessionPtr session = engine_->sessions().find(file);
+  Lock lock(engine().shared().mutex);
+  SessionPtr session = engine().sessions().find(file);
   if (session != nullptr && session->ending()) session.reset();
-  VersionMapPtr map = session == nullptr ? engine_->maps().open(file) : nullptr;
+  VersionMapPtr map = session == nullptr ? engine().maps().open(file) : nullptr;
   reader = std::make_unique<BlockingFile>(*this, file, std::move(session), std::move(map), started);
   return opened(lock, reader);
 }
 
 Result<std::unique_ptr<File>> BlockingFilesystem::open_version(FileId file, Version version) {
   if (version == 0) return fail(Code::kInvalidArgument, "client.open_version");
-  const Time started = clock_.now();
+  const Time started = clock().now();
   std::unique_ptr<BlockingFile> reader;
-  Lock lock(engine_->shared().mutex);
-  reader = std::make_unique<BlockingFile>(*this, file, nullptr, engine_->maps().open(file, version),
+  Lock lock(engine().shared().mutex);
+  reader = std::make_unique<BlockingFile>(*this, file, nullptr, engine().maps().open(file, version),
                                           started);
   return opened(lock, reader);
 }
@@ -313,11 +267,11 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
     FileId known;
     bool writing = false;
     {
-      const Lock lock(engine_->shared().mutex);
-      writing = !engine_->idle() || engine_->sessions().has_lost();
-      const auto entry = engine_->metadata().entry(parent, name);
+      const Lock lock(engine().shared().mutex);
+      writing = !engine().idle() || engine().sessions().has_lost();
+      const auto entry = engine().metadata().entry(parent, name);
       if (entry.has_value() && entry->attributes.has_value() &&
-          engine_->sessions().find(entry->attributes->id) != nullptr) {
+          engine().sessions().find(entry->attributes->id) != nullptr) {
         known = entry->attributes->id;
       }
     }
@@ -325,8 +279,8 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
       // The cache may have dropped a name whose session is still committing: ask the manager.
       const auto found = lookup_fresh(parent, name);
       if (found.has_value()) STDCHK_TRY(wait_for_early_close(found->id));
-      const Lock lock(engine_->shared().mutex);
-      if (found.has_value() && engine_->sessions().find(found->id) != nullptr) known = found->id;
+      const Lock lock(engine().shared().mutex);
+      if (found.has_value() && engine().sessions().find(found->id) != nullptr) known = found->id;
     }
     if (known) {
       STDCHK_TRY(wait_for_early_close(known));

@@ -1,17 +1,13 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
-#include <unordered_set>
 #include <vector>
 
 #include "client/api/filesystem.h"
-#include "client/blocking/look_ahead.h"
-#include "client/blocking/open_file.h"
+#include "client/blocking/blocking_names.h"
 #include "client/blocking/window_buffers.h"
 #include "client/engine/engine.h"
 #include "core/base/executor.h"
@@ -22,12 +18,12 @@ namespace stdchk::client {
 
 class BlockingFile;
 
-/// A BlockingFilesystem gives an Engine its threads, and lets callers wait.
+/// A BlockingFilesystem gives an Engine its threads, and opens files.
 ///
 /// Owns: the endpoints, the reactor and its thread, the hash threads, the threads that read drained
 ///   files, the engine.
 /// Threads: any.
-class BlockingFilesystem final : public Filesystem {
+class BlockingFilesystem final : public BlockingNames {
  public:
   struct Parts {
     std::vector<std::unique_ptr<transport::Endpoint>> endpoints;
@@ -43,54 +39,18 @@ class BlockingFilesystem final : public Filesystem {
 
   void set_cache_events(CacheEvents events) override;
   msg::PoolConfig config() const override;
-  Result<Attributes> lookup(FileId parent, std::string_view name) override;
-  Result<Attributes> lookup_fresh(FileId parent, std::string_view name) override;
-  Result<Attributes> attributes(FileId file) override;
-  Result<Attributes> resolve(std::string_view path) override;
-  Result<std::vector<msg::DirectoryEntry>> read_directory(FileId directory) override;
-  Result<Attributes> set_attributes(const msg::SetAttributes& change) override;
-  Result<Attributes> make_directory(FileId parent, std::string_view name, Owner owner) override;
-  Result<Attributes> make_symlink(FileId parent, std::string_view name, std::string_view target,
-                                  Owner owner) override;
-  Result<std::string> read_symlink(FileId file) override;
-  Status remove(FileId parent, std::string_view name, bool directory) override;
-  Status rename(const msg::Rename& change) override;
-  Status set_xattr(const msg::SetXattr& change) override;
-  Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
-  Result<msg::GetPolicy::Reply> policy(FileId file) override;
-  Status set_policy(FileId directory, const Policy& changes) override;
-  Result<msg::ListSets::Reply> sets(FileId directory) override;
-  Result<msg::StatPool::Reply> stat_pool() override;
-  Result<msg::GetDebt::Reply> debt(FileId file, Version version) override;
   Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) override;
   Result<std::unique_ptr<File>> open_version(FileId file, Version version) override;
   Result<std::unique_ptr<File>> create(FileId parent, std::string_view name, OpenFlags flags,
                                        Owner owner) override;
-  Result<std::pair<Attributes, ChunkMap>> map(FileId file) override;
-  Result<std::vector<msg::BenefactorInfo>> benefactors() override;
-  Result<msg::DrainNow::Reply> drain(FileId below) override;
-  Result<std::vector<msg::ListAborted::Entry>> aborted() override;
   Result<Figures> figures(Duration longest) override;
-  Result<msg::Reply> ask(msg::Request request) override;
-  /// Waits until `version` of the file has all its copies. The deadline starts anew whenever copies
-  /// are made. Must be called without the lock.
-  Status wait_redundant(FileId file, Version version) STDCHK_EXCLUDES(engine_lock);
 
-  Engine& engine() { return *engine_; }
   CloseMode close_mode() const { return options_.close_mode; }
   const std::shared_ptr<WindowBufferOwner>& buffer_owner() const { return buffer_owner_; }
-
-  /// Calls `step` with the lock held until it returns anything but kWouldBlock, or until the
-  /// deadline.
-  Status wait(Lock& lock, Time deadline, const std::function<Status()>& step)
-      STDCHK_REQUIRES(engine_lock);
-  Time deadline() const;
 
  private:
   BlockingFilesystem(const Options& options, Clock& clock, Parts parts);
   Status start();
-  template <class R>
-  Result<typename R::Reply> ask_for(R request);
   Result<std::unique_ptr<File>> open_session(msg::OpenSession request, OpenFlags flags);
   Status wait_for_early_close(FileId file);
   Result<std::unique_ptr<File>> open_writer(FileId file, OpenFlags flags);
@@ -99,25 +59,13 @@ class BlockingFilesystem final : public Filesystem {
       STDCHK_REQUIRES(engine_lock);
   Result<std::unique_ptr<File>> share(Lock& lock, const SessionPtr& session, OpenFlags flags,
                                       Time started) STDCHK_REQUIRES(engine_lock);
-  void note_name(FileId file, std::string_view name) STDCHK_REQUIRES(engine_lock);
-  void remember(FileId parent, std::string_view name, const Attributes& attributes);
-  void forget(FileId parent, std::string_view name, FileId file);
-  template <class Reply>
-  Result<Attributes> made(FileId parent, std::string_view name, const Result<Reply>& reply);
-  Attributes seen(Attributes attributes);
-  void look_ahead(FileId directory, std::string_view after);
 
   const Options options_;
-  Clock& clock_;
   Parts parts_;
   std::unique_ptr<Reactor> reactor_;
   std::unique_ptr<ThreadExecutor> executor_;
   std::unique_ptr<FileThreads> files_;
-  std::unique_ptr<Engine> engine_;
   std::shared_ptr<WindowBufferOwner> buffer_owner_;
-  /// Files that were seen under a name A.Ni.Tj: their fsync does not commit.
-  std::unordered_set<FileId> images_ STDCHK_GUARDED_BY(engine_lock);
-  LookAhead look_ahead_ STDCHK_GUARDED_BY(engine_lock);
   std::thread thread_;
 };
 

@@ -1,12 +1,20 @@
 // Calls on names and attributes; the metadata cache answers most of them without the manager.
-#include <algorithm>
+#include "client/blocking/blocking_names.h"
 
-#include "client/blocking/blocking_filesystem.h"
+#include <algorithm>
+#include <chrono>
+
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
 #include "core/policy/image_name.h"
 
 namespace stdchk::client {
 namespace {
+
+using namespace std::chrono_literals;
+
+/// The longest sleep before the deadline is checked again: `clock_` need not be the system's clock.
+constexpr Duration kWaitMax = 100ms;
 
 Status check_name(std::string_view name) {
   if (name.size() > limits::kNameBytesMax) return fail(Code::kNameTooLong, "client.name");
@@ -16,8 +24,50 @@ Status check_name(std::string_view name) {
 
 }  // namespace
 
+Time BlockingNames::deadline() const { return clock_.now() + limits::kOperationDeadline; }
+
+Status BlockingNames::wait(Lock& lock, Time until, const std::function<Status()>& step) {
+  for (;;) {
+    Status status = step();
+    if (status.has_value() || status.error().code != Code::kWouldBlock) return status;
+    if (clock_.now() >= until) {
+      if (engine_->manager_lost()) return fail(Code::kManagerLost, "client.manager");
+      return fail(Code::kDeadline, "client.wait");
+    }
+    engine_->shared().changed.wait_for(lock, kWaitMax);
+  }
+}
+
+Result<msg::Reply> BlockingNames::ask(msg::Request request) {
+  // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
+  struct Waiting {
+    Mutex mutex;
+    CondVar answered;
+    std::optional<rpc::Answer> answer;
+  };
+  auto waiting = std::make_shared<Waiting>();
+  const Time until = deadline();
+  {
+    const Lock lock(engine_->shared().mutex);
+    engine_->call(std::move(request), [waiting](rpc::Answer answer) {
+      {
+        const MutexLock inner(waiting->mutex);
+        waiting->answer = std::move(answer);
+      }
+      waiting->answered.notify_one();
+    });
+  }
+  MutexLock lock(waiting->mutex);
+  while (!waiting->answer.has_value()) {
+    if (clock_.now() >= until) return fail(Code::kManagerLost, "client.call");
+    waiting->answered.wait_for(lock, kWaitMax);
+  }
+  if (!waiting->answer->has_value()) return fail(waiting->answer->error().error);
+  return std::move(**waiting->answer);
+}
+
 template <class R>
-Result<typename R::Reply> BlockingFilesystem::ask_for(R request) {
+Result<typename R::Reply> BlockingNames::ask_for(R request) {
   if constexpr (requires { request.client; }) {
     const Lock lock(engine_->shared().mutex);
     request.client = engine_->client();
@@ -30,7 +80,7 @@ Result<typename R::Reply> BlockingFilesystem::ask_for(R request) {
 }
 
 /// Replaces size and times by those of the session, if this process writes the file.
-Attributes BlockingFilesystem::seen(Attributes attributes) {
+Attributes BlockingNames::seen(Attributes attributes) {
   const Lock lock(engine_->shared().mutex);
   const SessionPtr session = engine_->sessions().find(attributes.id);
   if (session == nullptr || session->ended()) return attributes;
@@ -43,15 +93,14 @@ Attributes BlockingFilesystem::seen(Attributes attributes) {
   return attributes;
 }
 
-void BlockingFilesystem::remember(FileId parent, std::string_view name,
-                                  const Attributes& attributes) {
+void BlockingNames::remember(FileId parent, std::string_view name, const Attributes& attributes) {
   const Lock lock(engine_->shared().mutex);
   engine_->metadata().put(parent, name, attributes);
   note_name(attributes.id, name);
 }
 
 /// Remembers whether the file was seen under an image's name. Lock held.
-void BlockingFilesystem::note_name(FileId file, std::string_view name) {
+void BlockingNames::note_name(FileId file, std::string_view name) {
   if (!parse_image_name(name).has_value()) {
     images_.erase(file);
     return;
@@ -60,13 +109,13 @@ void BlockingFilesystem::note_name(FileId file, std::string_view name) {
   images_.insert(file);
 }
 
-void BlockingFilesystem::forget(FileId parent, std::string_view name, FileId file) {
+void BlockingNames::forget(FileId parent, std::string_view name, FileId file) {
   const Lock lock(engine_->shared().mutex);
   engine_->metadata().forget_entry(parent, name);
   if (file) engine_->metadata().forget_file(file);
 }
 
-Result<Attributes> BlockingFilesystem::lookup(FileId parent, std::string_view name) {
+Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
   std::optional<MetadataCache::Known> known;
   {
     const Lock lock(engine_->shared().mutex);
@@ -83,7 +132,7 @@ Result<Attributes> BlockingFilesystem::lookup(FileId parent, std::string_view na
 }
 
 /// Fetches into the cache the names that a scan of the directory looks up next. Does not wait.
-void BlockingFilesystem::look_ahead(FileId directory, std::string_view after) {
+void BlockingNames::look_ahead(FileId directory, std::string_view after) {
   const Lock lock(engine_->shared().mutex);
   if (!look_ahead_.missed(directory, clock_.now())) return;
   msg::ReadDirectory request{engine_->client(), directory, std::string(after)};
@@ -99,7 +148,7 @@ void BlockingFilesystem::look_ahead(FileId directory, std::string_view after) {
   });
 }
 
-Result<Attributes> BlockingFilesystem::lookup_fresh(FileId parent, std::string_view name) {
+Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view name) {
   STDCHK_TRY(check_name(name));
   auto reply = ask_for(msg::Lookup{{}, parent, std::string(name)});
   if (reply.has_value()) {
@@ -113,7 +162,7 @@ Result<Attributes> BlockingFilesystem::lookup_fresh(FileId parent, std::string_v
   return fail(reply.error());
 }
 
-Result<Attributes> BlockingFilesystem::attributes(FileId file) {
+Result<Attributes> BlockingNames::attributes(FileId file) {
   std::optional<Attributes> known;
   {
     const Lock lock(engine_->shared().mutex);
@@ -128,7 +177,7 @@ Result<Attributes> BlockingFilesystem::attributes(FileId file) {
   return seen(reply.attributes);
 }
 
-Result<Attributes> BlockingFilesystem::resolve(std::string_view path) {
+Result<Attributes> BlockingNames::resolve(std::string_view path) {
   STDCHK_ASSIGN(Attributes at, attributes(kRootFile));
   while (!path.empty()) {
     const std::size_t slash = path.find('/');
@@ -141,7 +190,7 @@ Result<Attributes> BlockingFilesystem::resolve(std::string_view path) {
   return at;
 }
 
-Result<std::vector<msg::DirectoryEntry>> BlockingFilesystem::read_directory(FileId directory) {
+Result<std::vector<msg::DirectoryEntry>> BlockingNames::read_directory(FileId directory) {
   std::vector<msg::DirectoryEntry> entries;
   bool cached = false;
   {
@@ -175,7 +224,7 @@ Result<std::vector<msg::DirectoryEntry>> BlockingFilesystem::read_directory(File
   return entries;
 }
 
-Result<Attributes> BlockingFilesystem::set_attributes(const msg::SetAttributes& change) {
+Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& change) {
   STDCHK_ASSIGN(const auto reply, ask_for(change));
   {
     const Lock lock(engine_->shared().mutex);
@@ -186,36 +235,36 @@ Result<Attributes> BlockingFilesystem::set_attributes(const msg::SetAttributes& 
 
 /// Drops a negative cache entry for the name, and caches the attributes of what was made.
 template <class Reply>
-Result<Attributes> BlockingFilesystem::made(FileId parent, std::string_view name,
-                                            const Result<Reply>& reply) {
+Result<Attributes> BlockingNames::made(FileId parent, std::string_view name,
+                                       const Result<Reply>& reply) {
   forget(parent, name, FileId{});
   if (!reply.has_value()) return fail(reply.error());
   remember(parent, name, reply->attributes);
   return reply->attributes;
 }
 
-Result<Attributes> BlockingFilesystem::make_directory(FileId parent, std::string_view name,
-                                                      Owner owner) {
+Result<Attributes> BlockingNames::make_directory(FileId parent, std::string_view name,
+                                                 Owner owner) {
   STDCHK_TRY(check_name(name));
   return made(
       parent, name,
       ask_for(msg::MakeDirectory{{}, parent, std::string(name), owner.mode, owner.uid, owner.gid}));
 }
 
-Result<Attributes> BlockingFilesystem::make_symlink(FileId parent, std::string_view name,
-                                                    std::string_view target, Owner owner) {
+Result<Attributes> BlockingNames::make_symlink(FileId parent, std::string_view name,
+                                               std::string_view target, Owner owner) {
   STDCHK_TRY(check_name(name));
   return made(parent, name,
               ask_for(msg::MakeSymlink{
                   {}, parent, std::string(name), std::string(target), owner.uid, owner.gid}));
 }
 
-Result<std::string> BlockingFilesystem::read_symlink(FileId file) {
+Result<std::string> BlockingNames::read_symlink(FileId file) {
   STDCHK_ASSIGN(auto reply, ask_for(msg::ReadSymlink{file}));
   return std::move(reply.target);
 }
 
-Status BlockingFilesystem::remove(FileId parent, std::string_view name, bool directory) {
+Status BlockingNames::remove(FileId parent, std::string_view name, bool directory) {
   STDCHK_TRY(check_name(name));
   auto reply = ask_for(msg::Remove{{}, parent, std::string(name), directory});
   if (!reply.has_value() || !reply->directory.id) {
@@ -230,7 +279,7 @@ Status BlockingFilesystem::remove(FileId parent, std::string_view name, bool dir
   return {};
 }
 
-Status BlockingFilesystem::rename(const msg::Rename& change) {
+Status BlockingNames::rename(const msg::Rename& change) {
   STDCHK_TRY(check_name(change.from_name));
   STDCHK_TRY(check_name(change.to_name));
   auto reply = ask_for(change);
@@ -240,7 +289,7 @@ Status BlockingFilesystem::rename(const msg::Rename& change) {
   return {};
 }
 
-Status BlockingFilesystem::set_xattr(const msg::SetXattr& change) {
+Status BlockingNames::set_xattr(const msg::SetXattr& change) {
   auto reply = ask_for(change);
   if (!reply.has_value()) return fail(reply.error());
   const Lock lock(engine_->shared().mutex);
@@ -248,16 +297,16 @@ Status BlockingFilesystem::set_xattr(const msg::SetXattr& change) {
   return {};
 }
 
-Result<std::vector<std::pair<std::string, std::string>>> BlockingFilesystem::xattrs(FileId file) {
+Result<std::vector<std::pair<std::string, std::string>>> BlockingNames::xattrs(FileId file) {
   STDCHK_ASSIGN(auto reply, ask_for(msg::GetXattrs{file}));
   return std::move(reply.attributes);
 }
 
-Result<msg::GetPolicy::Reply> BlockingFilesystem::policy(FileId file) {
+Result<msg::GetPolicy::Reply> BlockingNames::policy(FileId file) {
   return ask_for(msg::GetPolicy{file});
 }
 
-Status BlockingFilesystem::set_policy(FileId directory, const Policy& changes) {
+Status BlockingNames::set_policy(FileId directory, const Policy& changes) {
   auto reply = ask_for(msg::SetPolicy{{}, directory, changes});
   if (!reply.has_value()) return fail(reply.error());
   const Lock lock(engine_->shared().mutex);
@@ -265,17 +314,17 @@ Status BlockingFilesystem::set_policy(FileId directory, const Policy& changes) {
   return {};
 }
 
-Result<msg::ListSets::Reply> BlockingFilesystem::sets(FileId directory) {
+Result<msg::ListSets::Reply> BlockingNames::sets(FileId directory) {
   return ask_for(msg::ListSets{directory});
 }
 
-Result<msg::GetDebt::Reply> BlockingFilesystem::debt(FileId file, Version version) {
+Result<msg::GetDebt::Reply> BlockingNames::debt(FileId file, Version version) {
   return ask_for(msg::GetDebt{file, version});
 }
 
-Result<msg::StatPool::Reply> BlockingFilesystem::stat_pool() { return ask_for(msg::StatPool{}); }
+Result<msg::StatPool::Reply> BlockingNames::stat_pool() { return ask_for(msg::StatPool{}); }
 
-Result<std::pair<Attributes, ChunkMap>> BlockingFilesystem::map(FileId file) {
+Result<std::pair<Attributes, ChunkMap>> BlockingNames::map(FileId file) {
   Lock lock(engine_->shared().mutex);
   VersionMapPtr map = engine_->maps().open(file);
   const Status loaded = wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
@@ -288,17 +337,16 @@ Result<std::pair<Attributes, ChunkMap>> BlockingFilesystem::map(FileId file) {
   return std::pair(map->attributes, map->map.unpacked());
 }
 
-Result<std::vector<msg::BenefactorInfo>> BlockingFilesystem::benefactors() {
+Result<std::vector<msg::BenefactorInfo>> BlockingNames::benefactors() {
   STDCHK_ASSIGN(auto reply, ask_for(msg::ListBenefactors{}));
   return std::move(reply.benefactors);
 }
 
-Result<msg::DrainNow::Reply> BlockingFilesystem::drain(FileId below) {
+Result<msg::DrainNow::Reply> BlockingNames::drain(FileId below) {
   return ask_for(msg::DrainNow{below});
 }
 
-Status BlockingFilesystem::wait_redundant(FileId file, Version version) {
-  using namespace std::chrono_literals;
+Status BlockingNames::wait_redundant(FileId file, Version version) {
   std::uint64_t least = ~std::uint64_t{0};
   Time until = deadline();
   for (auto pause = 5ms;; pause = std::min(2 * pause, 200ms)) {
@@ -315,7 +363,7 @@ Status BlockingFilesystem::wait_redundant(FileId file, Version version) {
   }
 }
 
-Result<std::vector<msg::ListAborted::Entry>> BlockingFilesystem::aborted() {
+Result<std::vector<msg::ListAborted::Entry>> BlockingNames::aborted() {
   STDCHK_ASSIGN(auto reply, ask_for(msg::ListAborted{}));
   return std::move(reply.entries);
 }
