@@ -19,7 +19,7 @@ class BlockingFile::Measured {
       : engine_(file.filesystem_.engine()) {}
   ~Measured() {
     const auto took = static_cast<std::uint64_t>((engine_.clock().now() - began_).count());
-    std::uint64_t& longest = engine_.totals().longest_call_ns;
+    std::uint64_t& longest = engine_.counts().writers.longest_call_ns;
     longest = std::max(longest, took);
   }
   Measured(const Measured&) = delete;
@@ -39,7 +39,9 @@ class BlockingFile::WindowWait {
  public:
   explicit WindowWait(Engine& engine) : engine_(engine) {}
   ~WindowWait() {
-    if (since_) engine_.waited_for_window(engine_.clock().now() - *since_);
+    if (!since_) return;
+    ++engine_.counts().window_waits;
+    engine_.counts().window_waited += engine_.clock().now() - *since_;
   }
   WindowWait(const WindowWait&) = delete;
   WindowWait& operator=(const WindowWait&) = delete;
@@ -81,8 +83,8 @@ void BlockingFile::count_close() {
   if (written_bytes_ == 0) return;
   Engine& engine = filesystem_.engine();
   const Duration took = engine.clock().now() - std::exchange(written_from_, Time{});
-  engine.totals().closed_bytes += std::exchange(written_bytes_, 0);
-  engine.totals().open_to_close_ns += static_cast<std::uint64_t>(took.count());
+  engine.counts().writers.closed_bytes += std::exchange(written_bytes_, 0);
+  engine.counts().writers.open_to_close_ns += static_cast<std::uint64_t>(took.count());
 }
 
 BlockingFile::~BlockingFile() {

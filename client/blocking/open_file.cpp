@@ -257,7 +257,7 @@ Result<bool> OpenFile::read_part(Lock& lock, Run& run, MutableByteSpan to) {
 
 void OpenFile::copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to) {
   const std::byte* const from = run.slot->data + run.slot_offset;
-  if (engine_.encrypts()) {
+  if (engine_.hasher().encrypts()) {
     // Keep the lock: otherwise a hash thread could encrypt the bytes in their place meanwhile.
     std::memcpy(to.data(), from, to.size());
     return;
@@ -338,7 +338,7 @@ Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
 Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
   auto chunk = session_->adopt(slot, offset);
   if (!chunk.has_value()) return fail(chunk.error());
-  if (*chunk != nullptr && !engine_.encrypts() && session_->mover_idles()) {
+  if (*chunk != nullptr && !engine_.hasher().encrypts() && session_->mover_idles()) {
     session_->hashes().add_for_mover(std::move(*chunk));
   } else {
     engine_.hasher().finish_checksum(lock, std::move(*chunk));

@@ -20,9 +20,9 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
       executor_(executor),
       files_(files),
       config_(std::move(config)),
-      metadata_(reactor.clock()),
+      state_(reactor.clock()),
       maps_(
-          shared_, [this]() STDCHK_REQUIRES(engine_lock) { return registration_.client; },
+          shared_, [this]() STDCHK_REQUIRES(engine_lock) { return state_.registration.client; },
           [this](msg::Request request, MapStore::Callback done, MapStore::Callback late)
               STDCHK_REQUIRES(engine_lock) {
                 call(std::move(request), std::move(done), std::move(late));
@@ -31,14 +31,15 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
           [this] { (void)reactor_.post([this] { pump(); }); }),
       queue_(shared_, reactor, [this] { pump(); }),
       sessions_(shared_),
+      services_({shared_, reactor.clock(), maps_, queue_, sessions_}, state_),
       opener_(
-          *this, sessions_,
+          services_, sessions_,
           [this](msg::Request request, std::function<void(rpc::Answer)> done,
                  std::function<void(rpc::Answer)> late) STDCHK_REQUIRES(engine_lock) {
             call(std::move(request), std::move(done), std::move(late));
           },
           config_.sessions),
-      hasher_(shared_, executor, counts_.writers, config_.encryption),
+      hasher_(shared_, executor, state_.counts.writers, config_.encryption),
       peers_(reactor, data_, Peers::Config{config_.host_token}),
       manager_(
           reactor, control,
@@ -57,7 +58,7 @@ Engine::~Engine() {
   // Sessions refer to the window, and fetches to the cache's memory: both go first.
   queue_.clear();
   sessions_.let_go();
-  buffers_.reader.reset();
+  state_.buffers.reader.reset();
 }
 
 void Engine::start() {
@@ -72,14 +73,14 @@ void Engine::watch_manager() {
   {
     const Lock lock(shared_.mutex);
     left_behind = queue_.take_failed_wake();
-    registration_.manager_up = manager_.registered();
+    state_.registration.manager_up = manager_.registered();
     const Error& error = manager_.last_error();
-    if (!registration_.manager_up && error.where[0] != '\0' && !registration_.ready->done() &&
-        retry_class(error.code) == Retry::kNo) {
-      registration_.ready->status = fail(error);
+    if (!state_.registration.manager_up && error.where[0] != '\0' &&
+        !state_.registration.ready->done() && retry_class(error.code) == Retry::kNo) {
+      state_.registration.ready->status = fail(error);
       shared_.changed.notify_all();
     }
-    if (registration_.manager_up && std::exchange(watch_.benefactors_unknown, false)) {
+    if (state_.registration.manager_up && std::exchange(watch_.benefactors_unknown, false)) {
       ask_benefactors();
     }
   }
@@ -117,26 +118,26 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
   msg::PoolConfig pool;
   {
     const Lock lock(shared_.mutex);
-    registration_.client = reply.client;
-    registration_.manager_up = true;
-    first = !registration_.ready->done();
+    state_.registration.client = reply.client;
+    state_.registration.manager_up = true;
+    first = !state_.registration.ready->done();
     if (first) take_settings(reply.config);
-    if (!same) forget_registration(reply.epoch == registration_.epoch);
-    registration_.epoch = reply.epoch;
-    pool = registration_.pool;
+    if (!same) forget_registration(reply.epoch == state_.registration.epoch);
+    state_.registration.epoch = reply.epoch;
+    pool = state_.registration.pool;
   }
   // make_buffers() drops transports that cannot register the buffers. Links come after it.
   const Status made = first ? make_buffers(pool) : Status{};
   on_benefactors(reply.benefactors);
   if (!first) return;
   const Lock lock(shared_.mutex);
-  registration_.ready->status = made;
+  state_.registration.ready->status = made;
   shared_.changed.notify_all();
 }
 
 /// Takes the pool's settings, and replaces those that this client has settings of its own for.
 void Engine::take_settings(const msg::PoolConfig& pool) {
-  msg::PoolConfig& settings = registration_.pool;
+  msg::PoolConfig& settings = state_.registration.pool;
   settings = pool;
   if (config_.chunk_bytes != 0) settings.chunk_bytes = config_.chunk_bytes;
   if (config_.naming.has_value()) settings.naming = *config_.naming;
@@ -149,7 +150,7 @@ void Engine::take_settings(const msg::PoolConfig& pool) {
 /// Drops what depended on the last registration. In the same epoch, the client's lease ran out and
 /// the manager has given up its sessions. A manager of another epoch lets sessions resume.
 void Engine::forget_registration(bool same_epoch) {
-  metadata_.forget_all();
+  state_.metadata.forget_all();
   maps_.forget_pins();
   sessions_.each([same_epoch](Session& session) STDCHK_REQUIRES(engine_lock) {
     same_epoch ? session.fenced() : session.manager_changed();
@@ -181,9 +182,9 @@ Status Engine::make_buffers(const msg::PoolConfig& pool) {
   peers_.use(data);
   STDCHK_ASSIGN(Window window, Window::create(window_memory->bytes(), chunk));
   const Lock lock(shared_.mutex);
-  buffers_.window_memory = std::move(window_memory);
-  buffers_.window = std::make_unique<Window>(std::move(window));
-  buffers_.reader = make_reader(std::move(data), std::move(cache_memory));
+  state_.buffers.window_memory = std::move(window_memory);
+  state_.buffers.window = std::make_unique<Window>(std::move(window));
+  state_.buffers.reader = make_reader(std::move(data), std::move(cache_memory));
   return {};
 }
 
@@ -198,21 +199,21 @@ std::unique_ptr<Reader> Engine::make_reader(std::vector<transport::Endpoint*> da
   StripeReader::Host stripes{
       shared_,
       std::move(data),
-      [this]() STDCHK_REQUIRES(engine_lock) { return registration_.client; },
+      [this]() STDCHK_REQUIRES(engine_lock) { return state_.registration.client; },
       [this](msg::Request request, std::function<void(rpc::Answer)> done)
           STDCHK_REQUIRES(engine_lock) { call(std::move(request), std::move(done)); },
       submit,
       run_later};
   return std::make_unique<Reader>(
       Reader::Host{shared_, maps_, clock(), submit, run_later, read_later,
-                   registration_.pool.drain_directory, hasher_.sealer()},
-      std::move(stripes), std::move(memory), registration_.pool.chunk_bytes);
+                   state_.registration.pool.drain_directory, hasher_.sealer()},
+      std::move(stripes), std::move(memory), state_.registration.pool.chunk_bytes);
 }
 
 void Engine::on_benefactors(const std::vector<msg::BenefactorInfo>& benefactors) {
   peers_.update(benefactors);
   const Lock lock(shared_.mutex);
-  for (const BenefactorId gone : benefactors_.update(benefactors)) {
+  for (const BenefactorId gone : state_.benefactors.update(benefactors)) {
     sessions_.each([gone](Session& session)
                        STDCHK_REQUIRES(engine_lock) { session.benefactor_gone(gone); });
   }
@@ -223,8 +224,9 @@ void Engine::on_invalidate(const msg::Invalidate& notice) {
   {
     const Lock lock(shared_.mutex);
     events = events_;
-    for (const auto& entry : notice.entries) metadata_.forget_entry(entry.directory, entry.name);
-    for (const FileId file : notice.files) metadata_.forget_file(file);
+    for (const auto& entry : notice.entries)
+      state_.metadata.forget_entry(entry.directory, entry.name);
+    for (const FileId file : notice.files) state_.metadata.forget_file(file);
     for (const SessionId id : notice.fenced) {
       if (const SessionPtr session = sessions_.find(id)) session->fenced();
     }
@@ -240,33 +242,33 @@ void Engine::on_invalidate(const msg::Invalidate& notice) {
 
 msg::WriterTotals Engine::writer_totals() {
   const Lock lock(shared_.mutex);
-  return counts_.writers;
+  return state_.counts.writers;
 }
 
 msg::ReaderTotals Engine::reader_totals() {
   const Lock lock(shared_.mutex);
-  return buffers_.reader == nullptr ? msg::ReaderTotals{} : buffers_.reader->totals();
+  return state_.buffers.reader == nullptr ? msg::ReaderTotals{} : state_.buffers.reader->totals();
 }
 
 Figures Engine::figures() {
   Figures out;
   out.transports = peers_.figures();
   const Lock lock(shared_.mutex);
-  out.totals = counts_.writers;
+  out.totals = state_.counts.writers;
   out.recognised_bytes = hasher_.recognised_bytes();
-  out.manager_up = registration_.manager_up;
+  out.manager_up = state_.registration.manager_up;
   out.sessions = sessions_.size();
   out.reader_count = reader_count();
-  out.window_waits = counts_.window_waits;
-  out.window_wait_ns = static_cast<std::uint64_t>(counts_.window_waited.count());
-  if (buffers_.window == nullptr) return out;
-  const Window& window = *buffers_.window;
+  out.window_waits = state_.counts.window_waits;
+  out.window_wait_ns = static_cast<std::uint64_t>(state_.counts.window_waited.count());
+  if (state_.buffers.window == nullptr) return out;
+  const Window& window = *state_.buffers.window;
   out.chunk_bytes = window.chunk_bytes();
   out.window_slots = window.slot_count();
   out.window_free = window.free_count();
   out.window_filling = window.waiting_count();
   out.window_busy = window.busy_count();
-  const Reader& reader = *buffers_.reader;
+  const Reader& reader = *state_.buffers.reader;
   out.reads = reader.totals();
   out.cache_reads = reader.counts().given;
   out.cache_fetches = reader.counts().fetched;
@@ -275,7 +277,7 @@ Figures Engine::figures() {
 }
 
 void Engine::relieve_window() {
-  Window& window = *buffers_.window;
+  Window& window = *state_.buffers.window;
   if (window.free_count() > 0) return;
   Slot* oldest = window.oldest_waiting();
   if (oldest == nullptr) return;
@@ -284,19 +286,6 @@ void Engine::relieve_window() {
   const SessionPtr owner = sessions_.find(SessionId{oldest->owner});
   STDCHK_ASSERT(owner != nullptr);
   owner->cutter().seal_early(*oldest);
-}
-
-void Engine::committed(const msg::Commit::Reply& reply) {
-  metadata_.put(reply.attributes);
-  if (reply.directory.id) metadata_.put(reply.directory);
-}
-
-void Engine::ended(Session& session) {
-  const SessionPtr keep = session.shared_from_this();
-  sessions_.remove(session);
-  // After a commit the cached attributes are right. After an error they may describe bytes that
-  // were dropped.
-  if (session.error().has_value()) metadata_.forget_file(session.file());
 }
 
 // ---- work for the reactor ---------------------------------------------------------------------

@@ -9,21 +9,17 @@
 
 #include "client/api/figures.h"
 #include "client/api/filesystem.h"
-#include "client/engine/benefactor_list.h"
 #include "client/engine/chunk_hasher.h"
-#include "client/engine/metadata_cache.h"
+#include "client/engine/client_state.h"
 #include "client/engine/session_opener.h"
+#include "client/engine/session_services.h"
 #include "client/engine/session_table.h"
 #include "client/engine/work_queue.h"
 #include "client/net/manager_client.h"
-#include "client/net/memory.h"
 #include "client/net/peers.h"
 #include "client/net/shared.h"
 #include "client/read/file_threads.h"
-#include "client/read/reader.h"
 #include "client/read/version_map.h"
-#include "client/write/session.h"
-#include "client/write/window.h"
 #include "core/base/executor.h"
 #include "core/runtime/reactor.h"
 #include "transport/transport.h"
@@ -42,7 +38,7 @@ namespace stdchk::client {
 ///   Not the reactor, not the endpoints (the caller adds them to the reactor), not the executors.
 ///   `files` reads drained files: such reads may hang and must not delay the work of `executor`.
 /// Threads: stated at each group of functions.
-class Engine final : private SessionHost, private ManagerListener {
+class Engine final : private ManagerListener {
  public:
   struct Config {
     std::string manager_address;
@@ -75,30 +71,28 @@ class Engine final : private SessionHost, private ManagerListener {
   Figures figures();
 
   // ---- any thread, without the lock
-  Shared& shared() override { return shared_; }
-  bool encrypts() const { return hasher_.encrypts(); }
+  Shared& shared() { return shared_; }
+  Clock& clock() { return reactor_.clock(); }
   ChunkHasher& hasher() { return hasher_; }
+  /// A token; whoever holds it counts as one reader in Figures::reader_count.
+  std::shared_ptr<const void> counted_reader() const { return readers_; }
 
   // ---- any thread, lock held
-  const CompletionPtr& ready() const STDCHK_REQUIRES(engine_lock) { return registration_.ready; }
+  const CompletionPtr& ready() const STDCHK_REQUIRES(engine_lock) {
+    return state_.registration.ready;
+  }
   bool idle() const STDCHK_REQUIRES(engine_lock) { return sessions_.empty(); }
-  const msg::PoolConfig& config() const STDCHK_REQUIRES(engine_lock) { return registration_.pool; }
-  MetadataCache& metadata() STDCHK_REQUIRES(engine_lock) { return metadata_; }
-  MapStore& maps() override STDCHK_REQUIRES(engine_lock) { return maps_; }
-  Reader& reader() STDCHK_REQUIRES(engine_lock) { return *buffers_.reader; }
-  Window& window() override STDCHK_REQUIRES(engine_lock) { return *buffers_.window; }
-  Clock& clock() override { return reactor_.clock(); }
-  bool names_chunks() const override STDCHK_REQUIRES(engine_lock) {
-    return registration_.pool.naming != Naming::kOff;
+  const msg::PoolConfig& config() const STDCHK_REQUIRES(engine_lock) {
+    return state_.registration.pool;
   }
-  bool content_cuts() const override STDCHK_REQUIRES(engine_lock) {
-    return registration_.pool.content_cuts;
-  }
-  bool manager_lost() const STDCHK_REQUIRES(engine_lock) { return !registration_.manager_up; }
-  ClientId client() const override STDCHK_REQUIRES(engine_lock) { return registration_.client; }
-  msg::WriterTotals& totals() override STDCHK_REQUIRES(engine_lock) { return counts_.writers; }
-  /// A token; whoever holds it counts as one reader in Figures::reader_count.
-  std::shared_ptr<const void> counted_reader() const { return counts_.readers; }
+  bool manager_lost() const STDCHK_REQUIRES(engine_lock) { return !state_.registration.manager_up; }
+  ClientId client() const STDCHK_REQUIRES(engine_lock) { return state_.registration.client; }
+  ClientState::Counts& counts() STDCHK_REQUIRES(engine_lock) { return state_.counts; }
+  MetadataCache& metadata() STDCHK_REQUIRES(engine_lock) { return state_.metadata; }
+  MapStore& maps() STDCHK_REQUIRES(engine_lock) { return maps_; }
+  Reader& reader() STDCHK_REQUIRES(engine_lock) { return *state_.buffers.reader; }
+  Window& window() STDCHK_REQUIRES(engine_lock) { return *state_.buffers.window; }
+  SessionTable& sessions() STDCHK_REQUIRES(engine_lock) { return sessions_; }
   void set_events(CacheEvents events) STDCHK_REQUIRES(engine_lock) {
     events_ = std::make_shared<CacheEvents>(std::move(events));
   }
@@ -113,69 +107,24 @@ class Engine final : private SessionHost, private ManagerListener {
   using Opening = SessionOpener::Opening;
   /// Opens a session; see SessionOpener::open().
   std::shared_ptr<Opening> open_session(msg::OpenSession request) STDCHK_REQUIRES(engine_lock) {
-    return opener_.open(std::move(request), registration_.pool.naming);
-  }
-  SessionTable& sessions() STDCHK_REQUIRES(engine_lock) { return sessions_; }
-  /// Counts a writer's wait for a free slot.
-  void waited_for_window(Duration time) STDCHK_REQUIRES(engine_lock) {
-    ++counts_.window_waits;
-    counts_.window_waited += time;
+    return opener_.open(std::move(request), state_.registration.pool.naming);
   }
   /// Seals the oldest slot that waits for more bytes, if no slot is free and if that helps.
   void relieve_window() STDCHK_REQUIRES(engine_lock);
 
  private:
-  /// A Registration is the manager's answer to this client, and the state of the link to it.
-  struct Registration {
-    CompletionPtr ready = std::make_shared<Completion>();
-    msg::PoolConfig pool;  ///< with this client's own settings
-    bool manager_up = false;
-    ClientId client;
-    Epoch epoch;
-  };
-  /// Buffers are the registered memory and its users.
-  struct Buffers {
-    std::unique_ptr<Memory> window_memory;
-    std::unique_ptr<Window> window;
-    std::unique_ptr<Reader> reader;
-  };
   struct Watch {
     TimerId timer;
     bool benefactors_unknown = false;  ///< the last list could not be fetched
   };
-  struct Counts {
-    msg::WriterTotals writers;
-    std::shared_ptr<const void> readers = std::make_shared<int>();
-    std::uint64_t window_waits = 0;
-    Duration window_waited{};
-  };
 
-  // SessionHost
-  const Memory& window_memory() override STDCHK_REQUIRES(engine_lock) {
-    return *buffers_.window_memory;
-  }
-  std::uint64_t arena_bytes_total() const override STDCHK_REQUIRES(engine_lock) {
-    return benefactors_.arena_bytes_total();
-  }
-  bool answers(BenefactorId benefactor) const override STDCHK_REQUIRES(engine_lock) {
-    return benefactors_.is_alive(benefactor);
-  }
-  void kick(Session& session) override STDCHK_REQUIRES(engine_lock) { queue_.kick(session); }
-  void kick_after(Session& session, Duration delay) override STDCHK_REQUIRES(engine_lock) {
-    queue_.kick_after(session, delay);
-  }
-  void committed(const msg::Commit::Reply& reply) override STDCHK_REQUIRES(engine_lock);
-  void ended(Session& session) override STDCHK_REQUIRES(engine_lock);
-  void promise_broken(const Session& session) override STDCHK_REQUIRES(engine_lock) {
-    sessions_.note_lost(session);
-  }
   // ManagerListener
   void on_registered(const msg::RegisterClient::Reply& reply, bool same) override;
   void on_invalidate(const msg::Invalidate& notice) override;
   msg::WriterTotals writer_totals() override;
   msg::ReaderTotals reader_totals() override;
   std::uint64_t reader_count() override {
-    return static_cast<std::uint64_t>(counts_.readers.use_count() - 1);
+    return static_cast<std::uint64_t>(readers_.use_count() - 1);
   }
 
   void watch_manager();
@@ -196,16 +145,14 @@ class Engine final : private SessionHost, private ManagerListener {
   FileExecutor& files_;
   const Config config_;
   Shared shared_;
-  Registration registration_ STDCHK_GUARDED_BY(engine_lock);
-  Counts counts_;
-  BenefactorList benefactors_ STDCHK_GUARDED_BY(engine_lock);
-  MetadataCache metadata_ STDCHK_GUARDED_BY(engine_lock);
+  const std::shared_ptr<const void> readers_ = std::make_shared<int>();
+  ClientState state_ STDCHK_GUARDED_BY(engine_lock);
   MapStore maps_;
-  Buffers buffers_ STDCHK_GUARDED_BY(engine_lock);
   std::shared_ptr<CacheEvents> events_ STDCHK_GUARDED_BY(engine_lock) =
       std::make_shared<CacheEvents>();
   WorkQueue queue_;
   SessionTable sessions_;
+  SessionServices services_;
   SessionOpener opener_;
   ChunkHasher hasher_;
   Watch watch_;  ///< reactor's thread
