@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
   if (!pool) return fail_with(pool.error());
   auto listener = pager::listen_at(settings.socket);
   if (!listener) return fail_with(listener.error());
-  // Before the first thread and the first child: both processes are confined.
+  // Confinement precedes the first thread and the first child, so it holds for all of them.
   if (const Status confined = settings.unconfined ? Status() : confine({}); !confined) {
     return fail_with(describe(confined.error()));
   }

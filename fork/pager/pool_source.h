@@ -84,7 +84,7 @@ class PoolSource final : public Source {
   const std::string path_;
   const Identity identity_;
   Mutex mutex_;
-  Files files_ STDCHK_GUARDED_BY(mutex_);  ///< the last is for runs; nullptr: not open yet
+  Files files_ STDCHK_GUARDED_BY(mutex_);  ///< the last file is for runs; nullptr: not open
 };
 
 }  // namespace stdchk::pager

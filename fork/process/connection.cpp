@@ -58,7 +58,7 @@ Connection::Got Connection::receive(local::Record& record, pid_t& sender, Descri
   // sent can still be received.
   if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return Got::kNothing;
   sender = pid_;
-  // A record of no bytes may have files, too.
+  // An empty record may carry descriptors.
   for (cmsghdr* head = n >= 0 ? CMSG_FIRSTHDR(&message) : nullptr; head != nullptr;
        head = CMSG_NXTHDR(&message, head)) {
     if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_CREDENTIALS) {

@@ -141,7 +141,7 @@ def run(count, program, arguments=(), prepared=None, mpiexec="mpiexec.hydra"):
 
     Errors: OSError when fewer than `count` clones are granted, or mpiexec cannot be used.
     """
-    # One set of namespaces: the ranks talk by shared memory.
+    # All ranks share a set of namespaces, because they talk by shared memory.
     ticket = fork.request_ticket(count, hierarchical=True)
     if ticket.count < count:
         fork.join(ticket)
@@ -159,7 +159,7 @@ def run(count, program, arguments=(), prepared=None, mpiexec="mpiexec.hydra"):
         process.stdout.close()
         try:
             status = _run_clone(proxies[me - 1], program, list(arguments), prepared)
-            # Other ranks may still end their connections to this one. The parent ends all clones.
+            # Other ranks may still close connections to this rank. The parent ends all clones.
             while status == 0:
                 signal.pause()
         except BaseException:
