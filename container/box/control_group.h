@@ -14,9 +14,8 @@ namespace stdchk::container {
 /// Owns: one directory for each controller below /sys/fs/cgroup, until remove().
 /// Errors: a limit that this host cannot set is an error, because a container without it could take
 ///   what belongs to others.
-/// Not: in version 2 the groups are below the root, so that a batch system's limits of the daemon
-/// do
-///   not hold for its containers.
+/// Not: in version 2 the groups are below the root. A batch system's limits of the daemon do not
+///   hold for its containers.
 class ControlGroup {
  public:
   /// `tag` is unique on this host for each node.
