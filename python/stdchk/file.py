@@ -46,6 +46,11 @@ class File(io.RawIOBase):
             raise RuntimeError("this file was opened before os.fork(): open it again in the child")
         return self._file
 
+    @property
+    def fileno(self):
+        # torch's writer for fsspec takes an AttributeError for "no descriptor", and UnsupportedOperation for a failure.
+        raise AttributeError("a file of a pool has no descriptor")
+
     def readable(self):
         return self._reads
 
