@@ -101,10 +101,12 @@ int creat(const char* path, mode_t mode) { return open(path, O_CREAT | O_WRONLY 
 int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 int openat64(int folder, const char* path, int flags, ...) __attribute__((alias("openat")));
 int creat64(const char* path, mode_t mode) __attribute__((alias("creat")));
+// NOLINTBEGIN(bugprone-reserved-identifier): the C library names these functions.
 int __open_2(const char* path, int flags) { return open(path, flags); }
 int __open64_2(const char* path, int flags) { return open(path, flags); }
 int __openat_2(int folder, const char* path, int flags) { return openat(folder, path, flags); }
 int __openat64_2(int folder, const char* path, int flags) { return openat(folder, path, flags); }
+// NOLINTEND(bugprone-reserved-identifier)
 
 int close(int fd) {
   const OpenFilePtr found = files().find(fd);

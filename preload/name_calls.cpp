@@ -169,12 +169,14 @@ ssize_t readlink(const char* path, char* target, size_t size) noexcept {
   return place_of(path) ? readlinkat(AT_FDCWD, path, target, size)
                         : STDCHK_REAL(readlink)(path, target, size);
 }
+// NOLINTBEGIN(bugprone-reserved-identifier): the C library names these functions.
 ssize_t __readlink_chk(const char* path, char* target, size_t size, size_t room) {
   return size <= room ? readlink(path, target, size) : (std::abort(), -1);
 }
 ssize_t __readlinkat_chk(int folder, const char* path, char* target, size_t size, size_t room) {
   return size <= room ? readlinkat(folder, path, target, size) : (std::abort(), -1);
 }
+// NOLINTEND(bugprone-reserved-identifier)
 
 int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) noexcept {
   if (place_of(from_folder, from) || place_of(to_folder, to)) return refuse(EPERM);

@@ -160,6 +160,7 @@ ssize_t pwritev64(int fd, const iovec* buffers, int count, off_t offset)
     __attribute__((alias("pwritev")));
 
 // Programs that were compiled with _FORTIFY_SOURCE call these.
+// NOLINTBEGIN(bugprone-reserved-identifier): the C library names these functions.
 ssize_t __read_chk(int fd, void* bytes, size_t count, size_t room) {
   return count <= room ? read(fd, bytes, count) : (std::abort(), -1);
 }
@@ -168,6 +169,7 @@ ssize_t __pread_chk(int fd, void* bytes, size_t count, off_t offset, size_t room
 }
 ssize_t __pread64_chk(int fd, void* bytes, size_t count, off_t offset, size_t room)
     __attribute__((alias("__pread_chk")));
+// NOLINTEND(bugprone-reserved-identifier)
 
 off_t lseek(int fd, off_t offset, int whence) noexcept {
   const OpenFilePtr file = find(fd);
