@@ -216,15 +216,18 @@ void describe(Options& options, SafeOptions& safe) {
 
 void describe(Options& options, PolicyOptions& policy) {
   add_question(options, policy);
-  options.argument("get|set", policy.action, "what to do").required();
+  options.argument("get|set|suggest", policy.action, "what to do").required();
   options.argument("DIR", policy.path, "a folder of the pool").required();
   options.arguments("KEY=VALUE", policy.settings, "settings; the value inherit removes a setting");
 }
 
 void describe(Options& options, SetOptions& set) {
   add_question(options, set);
-  options.argument("list|pin|unpin", set.action, "what to do").required();
-  options.argument("PATH", set.path, "a folder of the pool; for pin and unpin FOLDER/A.*.Tj")
+  options.argument("list|pin|unpin|commit", set.action, "what to do").required();
+  options
+      .argument("PATH", set.path,
+                "a folder of the pool; for pin and unpin FOLDER/SET; for commit a directory that "
+                "is a set")
       .required();
 }
 

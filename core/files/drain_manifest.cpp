@@ -1,5 +1,9 @@
 #include "core/files/drain_manifest.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+
 #include "core/base/limits.h"
 #include "core/chunk/crc_joined.h"
 
@@ -9,6 +13,18 @@ Below<OpenedFile> open_manifest(const DrainFolder& folder, Access access) {
   const auto above = folder.own_status();
   if (!above) return tl::unexpected(above.error());
   return folder.open(kManifestName, access, {{}, {}, {above->st_uid, 0, ::geteuid()}, false});
+}
+
+Below<std::string> read_policy_text(const DrainFolder& folder) {
+  const auto above = folder.own_status();
+  if (!above) return tl::unexpected(above.error());
+  const auto link = folder.status(kPolicyLinkName);
+  if (!link) return tl::unexpected(link.error());
+  const std::uint32_t owner = link->st_uid;
+  if (owner != above->st_uid && owner != 0 && owner != ::geteuid()) {
+    return tl::unexpected(Refusal{EPERM, "the link .stdchk-policy belongs to another user"});
+  }
+  return folder.link_target(kPolicyLinkName);
 }
 
 std::vector<DrainedRange> joined(const std::vector<DrainedRange>& ranges) {

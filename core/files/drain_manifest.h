@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,19 @@ inline bool is_manifest(std::string_view file_name) {
   return file_name.starts_with(name) &&
          (file_name.size() == name.size() || file_name[name.size()] == '.');
 }
+
+/// The symbolic link in a folder of the drain directory whose target is the text of the folder's
+/// policy and rules, as parse_folder_settings() reads it.
+inline constexpr const char* kPolicyLinkName = ".stdchk-policy";
+
+/// Returns true for names in the drain directory that are no users' files.
+inline bool is_pool_file(std::string_view file_name) {
+  return file_name == kPolicyLinkName || is_manifest(file_name);
+}
+
+/// Returns the text of a folder's policy; ENOENT: there is none. Refuses the same owners as
+/// open_manifest().
+Below<std::string> read_policy_text(const DrainFolder& folder);
 
 /// Opens the manifest of a folder; ENOENT: there is none. A manifest is refused that belongs to
 /// another user than the folder, root, or this process: in a folder that all may write to anybody

@@ -165,7 +165,8 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
   const State& state = pool_.state();
   for (const auto& [sequence, id] : state.undrained()) {
     if (below != kRootFile && !state.is_below(id, below)) continue;
-    if (sets_.skips(*state.file(id))) continue;
+    // The files that a held file waits for count themselves.
+    if (sets_.skips(*state.file(id)) || sets_.holds(*state.file(id))) continue;
     ++reply.pending_files;
     reply.pending_bytes += state.file(id)->newest.stored_bytes;
     const auto job = jobs_.find(id);
@@ -192,7 +193,7 @@ void DrainPlanner::start_jobs() {
   std::vector<FileId> oldest;
   for (const auto& [sequence, id] : pool_.state().undrained()) {
     if (oldest.size() == kScannedMax) break;
-    if (sets_.skips(*pool_.state().file(id))) continue;
+    if (sets_.skips(*pool_.state().file(id)) || sets_.holds(*pool_.state().file(id))) continue;
     oldest.push_back(id);
   }
   for (const FileId id : oldest) {
@@ -204,6 +205,7 @@ void DrainPlanner::start_jobs() {
 bool DrainPlanner::start_job(FileId id, bool prioritised) {
   const File* file = pool_.state().file(id);
   if (file == nullptr || jobs_.count(id) > 0 || !file->parent || file->newest.drained) return false;
+  if (sets_.holds(*file)) return false;
   const auto failure = failures_.find(id);
   if (failure != failures_.end() && pool_.now() < failure->second.next) return false;
   Job job;
@@ -465,7 +467,7 @@ void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Ans
 void DrainPlanner::finish(Job& job) {
   if (!current(job)) return end_job(job, false, "has a newer version");
   const File& file = *pool_.state().file(job.file);
-  if (!mirror_.try_end_wait() || mirror_.blocks(file)) return;
+  if (!mirror_.try_end_wait() || mirror_.blocks(file) || sets_.holds(file)) return;
   // Two files had the same name one after the other: the later job waits for its turn.
   const std::string path = pool_.state().path(file);
   for (const auto& [id, other] : jobs_) {

@@ -15,7 +15,9 @@
 #include "core/base/log.h"
 #include "core/files/drain_directory.h"
 #include "core/files/drain_manifest.h"
+#include "core/policy/folder_settings.h"
 #include "core/policy/image_name.h"
+#include "core/policy/set_rules.h"
 #include "manager/drain/manifest_reader.h"
 
 namespace stdchk::manager {
@@ -95,6 +97,8 @@ class Import {
     const std::vector<BeginGeneration> generations = generations_after(sequence);
     for (RestoreFile& file : found_) emit(std::move(file));
     found_.clear();
+    // Before the generations: a policy may change which files make a set.
+    for (Command& command : commands_) emit(std::move(command));
     for (const BeginGeneration& one : generations) emit(one);
   }
 
@@ -129,7 +133,8 @@ class Import {
         if (const auto temporary = folder->folder(name)) remove_temporaries(*temporary);
         continue;
       }
-      if (is_manifest(name)) continue;  // written by the stdchk command
+      if (name == kPolicyLinkName) read_policy(*folder, below(directory_.path(), path), directory);
+      if (is_pool_file(name)) continue;
       add({*folder, path, name, directory}, manifest, folders);
     }
     return {};
@@ -170,6 +175,52 @@ class Import {
           out.back().sets.push_back({timestep, sequence, sequence + 1, 0});
         }
       }
+    }
+    return out;
+  }
+
+  /// Reads the policy and the rules that an earlier pool has left in the folder.
+  void read_policy(const DrainFolder& folder, const std::string& path, FileId directory) {
+    const auto text = read_policy_text(folder);
+    const auto settings = text ? parse_folder_settings(*text)
+                               : tl::expected<FolderSettings, PolicyProblem>(tl::unexpected(
+                                     PolicyProblem{Code::kSystem, text.error().why}));
+    if (!settings) {
+      log::warning("the policy of {} is not used: {}", path, settings.error().text);
+      return;
+    }
+    Xattrs rules;
+    const auto add = [&](std::string_view key, const std::string& value) {
+      rules.emplace_back(std::string(kXattrRule) + std::string(key), value);
+    };
+    for (const auto& [key, value] : settings->rules) add(key, value);
+    if (!settings->policy.settings.empty()) add(kRulePolicy, policy_part(*text));
+    if (directory != kRootFile) {
+      RestoreFile& restored = found_[directory.value - kFirstId];
+      restored.policy = settings->policy;
+      restored.xattrs = std::move(rules);
+      return;
+    }
+    // Nothing restores the root of a new pool.
+    commands_.emplace_back(SetPolicy{directory, settings->policy, 0, {}});
+    for (auto& [name, value] : rules) {
+      ChangeXattr command;
+      command.change.file = directory;
+      command.change.name = std::move(name);
+      command.change.value = std::move(value);
+      commands_.emplace_back(std::move(command));
+    }
+  }
+
+  /// Returns the words of the text that are settings of the policy.
+  static std::string policy_part(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find(' '), text.size());
+      const std::string_view word = text.substr(0, end);
+      text.remove_prefix(std::min(text.size(), end + 1));
+      if (word.empty() || is_set_rule(word.substr(0, word.find('=')))) continue;
+      out += (out.empty() ? "" : " ") + std::string(word);
     }
     return out;
   }
@@ -227,6 +278,7 @@ class Import {
   ManifestReader manifests_;
   std::uint64_t next_id_ = kFirstId;
   std::vector<RestoreFile> found_;
+  std::vector<Command> commands_;  ///< policy and rules of the root
 };
 
 }  // namespace

@@ -42,9 +42,13 @@ bool NameMirror::blocks(const File& file) const {
 
 bool NameMirror::waits_for_link(const File& file) const {
   const auto& queue = pool_.state().mirror_queue();
-  if (queue.empty() || !parse_image_name(file.name)) return false;
-  const std::string path = pool_.state().path(file);
-  const std::string link = path.substr(0, path.size() - file.name.size()) + kLatestName;
+  if (queue.empty()) return false;
+  const State& state = pool_.state();
+  const auto set = state.set_of(file.parent, file.name);
+  const File* const folder = set ? state.file(set->first) : nullptr;
+  if (folder == nullptr) return false;
+  const std::string path = state.path(*folder);
+  const std::string link = path.empty() ? kLatestName : path + "/" + kLatestName;
   return std::ranges::any_of(queue, [&](const auto& change) { return change.second.path == link; });
 }
 

@@ -65,9 +65,8 @@ void AdminService::serve(ClientRecord&, const msg::CollectGarbage& request, cons
 msg::StatPool::Reply AdminService::statistics() const {
   msg::StatPool::Reply reply;
   std::tie(reply.total_bytes, reply.free_bytes) = to_.totals.lent_and_free();
-  for (const auto& [sequence, id] : state_.evictable()) {
-    reply.evictable_bytes += state_.file(id)->newest.stored_bytes;
-  }
+  reply.evictable_bytes =
+      std::min(state_.chunks().drained_bytes(), reply.total_bytes - reply.free_bytes);
   reply.file_count = state_.file_count() - 1;
   reply.chunk_count = state_.chunks().chunk_count();
   reply.logical_bytes = state_.logical_bytes();

@@ -5,6 +5,7 @@
 
 #include "core/base/limits.h"
 #include "core/policy/image_name.h"
+#include "core/policy/set_rules.h"
 
 namespace stdchk::manager {
 
@@ -192,7 +193,7 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
   const File* const image = state_.file(moved);
   if (adds && image != nullptr && image->newest.version > 0 && image->parent == request.to_parent &&
       image->name == request.to_name) {
-    const auto set = parse_image_name(image->name);
+    const auto set = state_.image_name(image->parent, image->name);
     const std::uint64_t begun = image->newest.written - 1;
     pool_.execute(
         BeginGeneration{image->parent, set->application, begun, 0, {{set->timestep, begun}}},
@@ -206,6 +207,15 @@ void NameService::serve(ClientRecord& client, const msg::SetXattr& request, cons
   const File* file = state_.file(request.file);
   if (file == nullptr) return call.fail(Code::kStale, "setxattr");
   ChangeXattr command{request, pool_.wall_ns()};
+  if (request.name.starts_with(kXattrRule) && !request.remove) {
+    const std::string_view key = std::string_view(request.name).substr(kXattrRule.size());
+    std::string why = rule_problem(key, request.value);
+    if (!why.empty()) return call.fail(Code::kInvalidArgument, "setxattr", std::move(why));
+  }
+  if (request.name.starts_with("user.stdchk.")) {
+    to_.sets.run();  // sets that are whole under the old rules stay so
+    to_.sets.examine_all();
+  }
   if (!file->parent) {
     const auto outcome = state_.apply_unjournalled(command);
     if (!outcome) return call.fail(outcome.error());
@@ -255,10 +265,12 @@ void NameService::serve(ClientRecord&, const msg::ListSets& request, const Call&
   // The newest first: when a message cannot hold all, the oldest sets are left out.
   for (auto set = sets.rbegin(); set != sets.rend(); ++set) {
     if (reply.sets.size() == limits::kSetsMax) break;
-    const bool latest = plan.latest == set_name(set->application, set->timestep);
-    reply.sets.push_back({set->application, set->timestep, set->images,
+    // A name that its parts do not give back is sent as a whole.
+    const bool is_plain = !set->directory && set->name == set_name(set->application, set->timestep);
+    reply.sets.push_back({is_plain ? set->application : set->name,
+                          is_plain ? set->timestep : kNamedTimestep, set->images,
                           std::min(set->drained, set->images), set->bytes, set->newest_ns,
-                          is_complete(*set, holds), set->pinned, latest});
+                          is_complete(*set, holds), set->pinned, plan.latest == set->name});
   }
   call.answer(std::move(reply));
 }

@@ -357,7 +357,7 @@ std::uint64_t CommitService::whole(const Committed& what) const {
 /// Executes the command. The state changes now; the answer follows when the change is durable.
 void CommitService::commit(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
                            CommitVersion command, const Carved& carved, const Call& call) {
-  Committed what{session.file, command.create, SetRewrites::set_of(*state_.file(session.file))};
+  Committed what{session.file, command.create, to_.rewrites.set_of(*state_.file(session.file))};
   what.begun_before = begun(what);
   what.whole_before = whole(what);
   if (what.set) {

@@ -49,21 +49,22 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
 /// one, or else the highest.
 void SessionService::find_similar(const File& file, SessionRecord& session) {
   const std::string& name = file.parent ? file.name : file.pending ? file.pending->name : file.name;
-  const auto image = parse_image_name(name);
-  if (!image) return;
-  const FileId parent = file.parent ? file.parent : file.pending->parent;
+  const FileId parent = file.parent ? file.parent : file.pending ? file.pending->parent : FileId{};
   const auto directory = state_.directory(parent);
-  if (!directory) return;
-  const std::string prefix = image->application + ".N" + std::to_string(image->node) + ".T";
+  const SetNaming* const naming = directory ? state_.naming(**directory) : nullptr;
+  const auto image = naming == nullptr ? std::nullopt : naming->parse(name);
+  if (!image) return;
+  const std::string prefix(naming->until_timestep(name));
   const File* best = nullptr;
   std::uint64_t best_step = 0;
   for (auto child = (*directory)->children.lower_bound(prefix);
        child != (*directory)->children.end() && child->first.compare(0, prefix.size(), prefix) == 0;
        ++child) {
-    const auto other = parse_image_name(child->first);
+    const auto other = naming->parse(child->first);
     const File* candidate = state_.file(child->second);
-    if (!other || candidate->id == file.id || candidate->type != FileType::kRegular ||
-        candidate->newest.slices.empty() || candidate->newest.evicted) {
+    if (!other || other->node != image->node || candidate->id == file.id ||
+        candidate->type != FileType::kRegular || candidate->newest.slices.empty() ||
+        candidate->newest.evicted) {
       continue;
     }
     const bool below = other->timestep < image->timestep;

@@ -23,7 +23,7 @@ class SetRewrites {
   SetRewrites(Pool& pool, SetKeeper& sets) : pool_(pool), sets_(sets) {}
 
   /// Returns the folder and the parts of the name, committed or pending, when the file is an image.
-  static std::optional<Set> set_of(const File& file);
+  std::optional<Set> set_of(const File& file) const;
   /// Registers the image as being written again, as long as the session is open.
   void begin(SessionRecord& session, const File& file);
   /// As begin(), for a session that is resumed. Begins a new generation if others have committed

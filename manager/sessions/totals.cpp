@@ -34,16 +34,17 @@ void Totals::sample() {
 }
 
 void Totals::note_image(const File& file) {
-  const auto image = parse_image_name(file.name);
+  const State& state = pool_.state();
+  const auto image = state.image_name(file.parent, file.name);
   if (!image || file.newest.stored_bytes == 0) return;
   const bool begins = ledger_.begins_set(file.parent, image->application, image->timestep);
   if (!begins || !pool_.has_drain()) return;
   std::size_t examined = 0;
-  for (const auto& [sequence, id] : pool_.state().undrained()) {
+  for (const auto& [sequence, id] : state.undrained()) {
     if (++examined > kExaminedMax) return;
-    const File& other = *pool_.state().file(id);
+    const File& other = *state.file(id);
     if (other.parent != file.parent || sets_.skips(other)) continue;
-    const auto earlier = parse_image_name(other.name);
+    const auto earlier = state.image_name(other.parent, other.name);
     if (earlier && earlier->application == image->application &&
         earlier->timestep < image->timestep) {
       return ledger_.overtaken();

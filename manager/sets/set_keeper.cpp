@@ -1,5 +1,7 @@
 #include "manager/sets/set_keeper.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 #include <tuple>
@@ -7,7 +9,8 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
-#include "core/policy/image_name.h"
+#include "core/policy/name_patterns.h"
+#include "core/policy/set_naming.h"
 
 namespace stdchk::manager {
 namespace {
@@ -20,9 +23,9 @@ constexpr std::int64_t kOwingRetryNs = kNsPerSecond;
 // Bounds the error when the wall clock is set.
 constexpr Duration kLookAgainMax = std::chrono::minutes(1);
 
-std::string name_of(const ImageSet& set) { return set_name(set.application, set.timestep); }
-
 bool is_whole(const ImageSet& set, const Policy& policy) {
+  if (set.directory) return set.is_whole_directory;
+  if (!set.problem.empty()) return false;
   const std::uint64_t wanted = set.whole > 0 ? set.whole : policy.get(PolicyKey::kImages);
   return wanted > 0 && set.images >= wanted && set.stale == 0;
 }
@@ -34,7 +37,7 @@ std::vector<DrainedSet> newly_drained(const File& folder, const SetsPlan& plan) 
   const auto& known = folder.drained_sets;
   const std::size_t count = std::min(plan.drained.size(), limits::kDrainedSetsMax);
   for (const ImageSet* set : std::span(plan.drained).first(count)) {
-    const DrainedSet wanted{name_of(*set), set->sequence};
+    const DrainedSet wanted{set->name, set->sequence};
     const bool full = known.size() == limits::kDrainedSetsMax;
     if (full && set->sequence < known.front().sequence) break;
     if (std::ranges::find(known, wanted) == known.end()) out.push_back(wanted);
@@ -42,7 +45,44 @@ std::vector<DrainedSet> newly_drained(const File& folder, const SetsPlan& plan) 
   return out;
 }
 
-bool is_drained(const ImageSet& set) { return set.drained == set.images + set.stale; }
+/// Returns true when a number in the name has zeros in front, so that another name may mean the
+/// same.
+bool has_leading_zero(std::string_view name) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (std::size_t i = 0; i + 1 < name.size(); ++i) {
+    if (name[i] == '0' && is_digit(name[i + 1]) && (i == 0 || !is_digit(name[i - 1]))) return true;
+  }
+  return false;
+}
+
+/// The images of a set while a folder is scanned.
+struct Found {
+  ImageSet set;
+  std::uint64_t begun = 0;
+  bool has_zeros = false;  ///< a name has zeros in front of a number
+  std::vector<std::uint64_t> ranks;
+  std::set<std::uint64_t> words;  ///< numbers of the words of a SetNaming
+};
+
+/// Two names of one rank, or of one timestep, are an error: programs that read the set would take
+/// one of them.
+void find_problem(Found& found, const SetNaming& naming) {
+  ImageSet& set = found.set;
+  if (!set.problem.empty()) return;
+  if (found.has_zeros) {
+    std::ranges::sort(found.ranks);
+    const auto twice = std::ranges::adjacent_find(found.ranks);
+    if (twice != found.ranks.end()) {
+      set.problem = fmt::format("two names are of rank {}, as N0 and N00 are", *twice);
+      return;
+    }
+  }
+  for (std::size_t i = 0; i < naming.words().size(); ++i) {
+    if (found.words.contains(i)) continue;
+    set.problem = fmt::format("the file \"{}\" is missing", naming.words()[i]);
+    return;
+  }
+}
 
 /// The newest complete set of an application, and the sequence below which its sets are obsolete.
 struct Series {
@@ -64,44 +104,65 @@ std::map<std::string_view, Series> series_of(const std::vector<ImageSet>& sets,
   return all;
 }
 
+/// Returns true for the name of a set with "*" for the rank.
+bool is_set_name(const SetNaming& naming, std::string_view text) {
+  const std::size_t star = text.find('*');
+  if (star == std::string_view::npos) return false;
+  for (const char* rank : {"N0", "0"}) {
+    std::string image(text);
+    if (naming.parse(image.replace(star, 1, rank))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<ImageSet> sets_of(const State& state, const File& folder) {
-  struct Found {
-    ImageSet set;
-    std::uint64_t begun = 0;
-  };
+  const SetNaming* const naming = state.naming(folder);
+  if (naming == nullptr) return {};
   std::map<std::pair<std::string, std::uint64_t>, Found> sets;
   for (const auto& [name, id] : folder.children) {
-    const auto image = parse_image_name(name);
+    const auto image = naming->parse(name);
     const File* file = state.file(id);
     if (!image || file->type != FileType::kRegular || file->newest.version == 0) continue;
     const auto [at, first] = sets.try_emplace({image->application, image->timestep});
-    auto& [set, begun] = at->second;
+    Found& found = at->second;
+    ImageSet& set = found.set;
+    const bool has_zeros = has_leading_zero(name);
     if (first) {
+      set.name = naming->set_of(name);
       set.application = image->application;
       set.timestep = image->timestep;
-      begun = state.set_generations().begun(folder.id, *image);
+      found.begun = state.set_generations().begun(folder.id, *image);
       set.whole = state.set_generations().whole(folder.id, *image);
+    } else if ((has_zeros || found.has_zeros) && naming->set_of(name) != set.name) {
+      set.problem = "its timestep is written in two ways, as T1 and T01 are";
     }
+    found.has_zeros |= has_zeros;
     // An image without content does not count: a shell creates an empty file
     // before the writer starts.
     if (file->newest.content() > 0) {
-      ++(file->newest.written <= begun ? set.stale : set.images);
+      const bool is_stale = file->newest.written <= found.begun;
+      ++(is_stale ? set.stale : image->is_word ? set.others : set.images);
       set.drained += file->newest.drained ? 1 : 0;
+      if (image->is_word) {
+        found.words.insert(image->node);
+      } else {
+        found.ranks.push_back(image->node);
+      }
     }
     set.bytes += file->newest.size_bytes;
     set.sequence = std::max(set.sequence, file->newest.sequence);
     set.newest_ns = std::max(set.newest_ns, file->ctime_ns);
     set.in_use |= file->keeps > 0;
-    set.names.push_back(name);
+    set.members.push_back(id);
   }
   std::vector<ImageSet> out;
   out.reserve(sets.size());
   for (auto& [key, found] : sets) {
-    ImageSet& set = found.set;
-    set.pinned = folder.xattrs.count(std::string(kXattrPin) + name_of(set)) > 0;
-    out.push_back(std::move(set));
+    find_problem(found, *naming);
+    found.set.pinned = folder.xattrs.count(std::string(kXattrPin) + found.set.name) > 0;
+    out.push_back(std::move(found.set));
   }
   std::ranges::stable_sort(out, {}, &ImageSet::sequence);
   return out;
@@ -109,15 +170,15 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
 
 bool is_complete(const ImageSet& set, const Policy& policy) {
   if (!is_whole(set, policy) || set.lacks_copies) return false;
-  return policy.get(PolicyKey::kMustBeDrained) == 0 || is_drained(set);
+  return policy.get(PolicyKey::kMustBeDrained) == 0 || set.is_drained();
 }
 
 SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std::int64_t now_ns) {
   SetsPlan plan;
   for (const ImageSet& set : sets) {
     if (!is_complete(set, policy)) continue;
-    plan.latest = name_of(set);
-    if (is_drained(set)) plan.drained.push_back(&set);
+    plan.latest = set.name;
+    if (set.is_drained()) plan.drained.push_back(&set);
   }
   std::ranges::reverse(plan.drained);
   std::map<std::string_view, const ImageSet*> newest_whole;
@@ -125,9 +186,11 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
     if (is_whole(set, policy)) newest_whole[set.application] = &set;
   }
   for (const auto& [application, set] : newest_whole) {
-    if (!is_drained(*set) && !set->skipped) plan.prioritise.push_back(set);
+    if (!set->is_drained() && !set->skipped) plan.prioritise.push_back(set);
   }
-  if (policy.get(PolicyKey::kImages) == 0) return plan;
+  // Nothing is removed when the policy does not say which sets are whole.
+  const bool by_directory = !sets.empty() && sets.front().directory;
+  if (policy.get(PolicyKey::kImages) == 0 && !by_directory) return plan;
   const auto all = series_of(sets, policy);
   const auto purge_ns =
       static_cast<std::int64_t>(policy.get(PolicyKey::kPurgeAfter)) * kNsPerSecond;
@@ -142,7 +205,7 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
     const auto whole = newest_whole.find(set.application);
     if (whole != newest_whole.end() && whole->second == &set) continue;
     const bool must = policy.get(PolicyKey::kMustBeDrained) != 0 && !set.skipped;
-    if (must && !is_drained(set)) continue;
+    if (must && !set.is_drained()) continue;
     const bool obsolete = set.sequence < series->second.obsolete_below;
     const bool old = purge_ns > 0 && set.newest_ns + purge_ns <= now_ns;
     if (!obsolete && !old) {
@@ -188,7 +251,8 @@ void SetKeeper::run() {
       every_.erase(id);
       looked_.erase(id);
     }
-    if (folder != nullptr && folder->type == FileType::kDirectory && folder->parent) {
+    const bool is_inside = folder != nullptr && state.set_directory(id);
+    if (folder != nullptr && folder->type == FileType::kDirectory && folder->parent && !is_inside) {
       scanned += examine(*folder);
     }
     if (removed_ >= kRemovedMax) break;
@@ -196,12 +260,27 @@ void SetKeeper::run() {
 }
 
 void SetKeeper::set_changed(FileId folder, std::string_view name) {
-  const auto image = parse_image_name(name);
-  if (!image) return;
   const State& state = pool_.state();
-  const auto link = state.lookup(folder, kLatestName, ClientId{});
-  if (!link || (*link)->target != set_name(image->application, image->timestep)) return;
-  examine(*state.file(folder));
+  const auto set = state.set_of(folder, name);
+  if (!set) return;
+  const auto link = state.lookup(set->first, kLatestName, ClientId{});
+  if (!link || (*link)->target != set->second) return;
+  examine(*state.file(set->first));
+}
+
+/// A change in a directory that is a set concerns the folder which has the set.
+void SetKeeper::folder_changed(FileId folder) {
+  changed_.insert(folder);
+  directories_.changed(folder);
+  const State& state = pool_.state();
+  const FileId directory = state.set_directory(folder);
+  if (directory) changed_.insert(state.file(directory)->parent);
+}
+
+std::vector<ImageSet> SetKeeper::all_sets(const File& folder, const Policy& policy) {
+  const State& state = pool_.state();
+  if (state.naming(folder) != nullptr) return sets_of(state, folder);
+  return directories_.sets_of(folder, policy.get(PolicyKey::kImages));
 }
 
 /// Examines a folder. Returns the cost in entries.
@@ -221,6 +300,10 @@ std::size_t SetKeeper::examine(const File& folder) {
     return folder.children.size() + 1;
   }
   SetsPlan plan = plan_sets(sets, policy, now_ns);
+  const bool is_written =
+      std::ranges::any_of(sets, [](const ImageSet& set) { return set.directory && set.in_use; });
+  if (is_written)
+    plan.next_ns = std::min(plan.next_ns.value_or(now_ns + kBusyRetryNs), now_ns + kBusyRetryNs);
   if (std::ranges::any_of(sets, &ImageSet::lacks_copies)) {
     lacking_.insert(folder.id);
     plan.next_ns = std::min(plan.next_ns.value_or(now_ns + kOwingRetryNs), now_ns + kOwingRetryNs);
@@ -237,19 +320,21 @@ std::size_t SetKeeper::examine(const File& folder) {
 /// Returns true when the policy sets a number of images, a set was found whole, or the link
 /// `latest` names a set. Only the manager makes links with such targets.
 bool SetKeeper::has_sets(const File& folder, const Policy& policy) const {
-  if (policy.get(PolicyKey::kImages) > 0) return true;
   const State& state = pool_.state();
+  if (policy.get(PolicyKey::kImages) > 0 || state.naming(folder) == nullptr) return true;
   if (state.set_generations().knows_whole(folder.id)) return true;
   const auto link = state.lookup(folder.id, kLatestName, ClientId{});
-  const auto named = link ? parse_set_name((*link)->target) : std::nullopt;
-  return named && (*link)->target == set_name(named->application, named->timestep);
+  if (!link || (*link)->type != FileType::kSymlink) return false;
+  const SetNaming* const naming = state.naming(folder);
+  // Only the manager makes a link with the name of a set as target.
+  return naming != nullptr && is_set_name(*naming, (*link)->target);
 }
 
 /// Journals that these sets are whole, so that they stay so under another policy.
 void SetKeeper::note_whole(const File& folder, std::vector<ImageSet>& sets, const Policy& policy) {
   std::map<std::string_view, BeginGeneration> found;
   for (ImageSet& set : sets) {
-    if (set.whole > 0 || !is_whole(set, policy)) continue;
+    if (set.directory || set.whole > 0 || !is_whole(set, policy)) continue;
     set.whole = set.images;
     BeginGeneration& command = found[set.application];
     command.sets.push_back({set.timestep, 0, 0, set.whole});
@@ -268,14 +353,14 @@ bool SetKeeper::waits(const File& folder, const std::vector<ImageSet>& sets,
   if (!sessions_.resuming()) return false;
   const auto link = pool_.state().lookup(folder.id, kLatestName, ClientId{});
   return !link || std::ranges::any_of(sets, [&](const ImageSet& set) {
-    return name_of(set) == (*link)->target && is_complete(set, policy);
+    return set.name == (*link)->target && is_complete(set, policy);
   });
 }
 
 /// A set that once had all copies and parity counts so for good: a benefactor lost later does not
 /// undo it. After a restart the manager learns this from the link.
 std::vector<ImageSet> SetKeeper::sets_in(const File& folder, const Policy& policy) {
-  std::vector<ImageSet> sets = sets_of(pool_.state(), folder);
+  std::vector<ImageSet> sets = all_sets(folder, policy);
   if (policy.commit() != CommitLevel::kRedundant) return sets;
   const auto known = looked_.find(folder.id);
   std::string linked;
@@ -286,7 +371,7 @@ std::vector<ImageSet> SetKeeper::sets_in(const File& folder, const Policy& polic
   SetsLooked looked;
   for (ImageSet& set : sets) {
     if (!is_whole(set, policy)) continue;
-    const std::pair key(set.application, set.timestep);
+    const std::string& key = set.name;
     Looked& at = looked[key];
     if (known != looked_.end()) {
       if (const auto before = known->second.find(key); before != known->second.end()) {
@@ -294,18 +379,18 @@ std::vector<ImageSet> SetKeeper::sets_in(const File& folder, const Policy& polic
       }
     }
     if (at.sequence != set.sequence) at = {set.sequence, 0};
-    if (name_of(set) == linked) at.paid = set.names.size();
-    set.lacks_copies = lacks_copies(folder, set, at);
+    if (set.name == linked) at.paid = set.members.size();
+    set.lacks_copies = lacks_copies(set, at);
   }
   looked_[folder.id] = std::move(looked);
   return sets;
 }
 
 /// Continues where the last call stopped, so that each image is examined about once.
-bool SetKeeper::lacks_copies(const File& folder, const ImageSet& set, Looked& looked) const {
-  if (copies_.lacks_nothing()) looked.paid = set.names.size();
-  for (; looked.paid < set.names.size(); ++looked.paid) {
-    const File& image = *pool_.state().file(folder.children.at(set.names[looked.paid]));
+bool SetKeeper::lacks_copies(const ImageSet& set, Looked& looked) const {
+  if (copies_.lacks_nothing()) looked.paid = set.members.size();
+  for (; looked.paid < set.members.size(); ++looked.paid) {
+    const File& image = *pool_.state().file(set.members[looked.paid]);
     const VersionData& version = image.newest;
     if (!version.drained && version.copies > 1 && copies_.lacks_copies(version)) return true;
   }
@@ -317,11 +402,11 @@ bool SetKeeper::lacks_copies(const File& folder, const ImageSet& set, Looked& lo
 void SetKeeper::choose(const File& folder, std::vector<ImageSet>& sets, std::uint64_t every) {
   Every& known = every_[folder.id];
   known.images.clear();
-  std::set<std::pair<std::string_view, std::uint64_t>> there;
+  std::set<std::string_view> there;
   for (ImageSet& set : sets) {
-    there.emplace(set.application, set.timestep);
+    there.insert(set.name);
     Chosen& chosen = known.applications[set.application];
-    const auto [decided, first_seen] = chosen.by_timestep.try_emplace(set.timestep, false);
+    const auto [decided, first_seen] = chosen.by_name.try_emplace(set.name, false);
     if (first_seen) {
       decided->second = set.drained > 0 || !chosen.any || chosen.left_out + 1 >= every;
       chosen.left_out = decided->second ? 0 : chosen.left_out + 1;
@@ -329,38 +414,43 @@ void SetKeeper::choose(const File& folder, std::vector<ImageSet>& sets, std::uin
     }
     set.skipped = !decided->second && !set.pinned;
     if (set.skipped) continue;
-    for (const std::string& name : set.names) known.images.insert(folder.children.at(name));
+    known.images.insert(set.members.begin(), set.members.end());
   }
   for (auto& application : known.applications) {
-    std::erase_if(application.second.by_timestep, [&](const auto& decided) {
-      return !there.contains({application.first, decided.first});
-    });
+    std::erase_if(application.second.by_name,
+                  [&](const auto& decided) { return !there.contains(decided.first); });
   }
 }
 
 bool SetKeeper::skips(const File& file) const {
-  const auto folder = every_.find(file.parent);
+  if (every_.empty()) return false;
+  const State& state = pool_.state();
+  const FileId directory = state.set_directory(file.id);
+  const auto folder = every_.find(directory ? state.file(directory)->parent : file.parent);
   if (folder == every_.end() || folder->second.images.contains(file.id)) return false;
-  return !wanted_.contains(file.id) && parse_image_name(file.name).has_value();
+  if (wanted_.contains(file.id)) return false;
+  return directory || state.image_name(file.parent, file.name).has_value();
 }
 
 /// Wants the newest whole set of each application, or its newest set if the policy gives no number
 /// of images.
 void SetKeeper::want_newest(const File& folder) {
   const Policy policy = pool_.policy(folder);
-  const std::vector<ImageSet> sets = sets_of(pool_.state(), folder);
+  const std::vector<ImageSet> sets = all_sets(folder, policy);
+  const bool knows_whole =
+      policy.get(PolicyKey::kImages) > 0 || pool_.state().naming(folder) == nullptr;
   std::map<std::string_view, const ImageSet*> newest;
   for (const ImageSet& set : sets) {
-    if (policy.get(PolicyKey::kImages) == 0 || is_whole(set, policy)) {
+    if (!knows_whole || is_whole(set, policy)) {
       newest[set.application] = &set;
     }
   }
-  for (const auto& [application, set] : newest) want_set(folder, *set);
+  for (const auto& [application, set] : newest) want_set(*set);
 }
 
-void SetKeeper::want_set(const File& folder, const ImageSet& set) {
-  for (const std::string& name : set.names) {
-    const File& image = *pool_.state().file(folder.children.at(name));
+void SetKeeper::want_set(const ImageSet& set) {
+  for (const FileId id : set.members) {
+    const File& image = *pool_.state().file(id);
     if (!image.newest.drained && skips(image)) wanted_.insert(image.id);
   }
 }
@@ -394,11 +484,11 @@ bool SetKeeper::want_oldest() {
   for (const auto& [sequence, id] : state.undrained()) {
     const File& file = *state.file(id);
     if (!skips(file)) continue;
-    const File& folder = *state.file(file.parent);
-    const auto image = parse_image_name(file.name);
-    for (const ImageSet& set : sets_of(state, folder)) {
-      const bool same = set.application == image->application && set.timestep == image->timestep;
-      if (same) want_set(folder, set);
+    const FileId directory = state.set_directory(id);
+    const File& folder = *state.file(directory ? state.file(directory)->parent : file.parent);
+    for (const ImageSet& set : all_sets(folder, pool_.policy(folder))) {
+      const bool is_in = std::ranges::find(set.members, id) != set.members.end();
+      if (is_in) want_set(set);
     }
     return true;
   }
@@ -409,17 +499,18 @@ void SetKeeper::execute(const File& folder, const SetsPlan& plan) {
   const FileId id = folder.id;
   link(folder, plan);
   for (const ImageSet* set : plan.prioritise) {
-    for (const std::string& name : set->names) {
-      const auto image = folder.children.find(name);
-      if (image != folder.children.end()) prioritise_(image->second);
-    }
+    for (const FileId image : set->members) prioritise_(image);
   }
   for (const ImageSet* set : plan.remove) {
     if (removed_ >= kRemovedMax) {
       changed_.insert(id);
       return;
     }
-    remove(id, *set);
+    if (set->directory) {
+      remove_directory(id, *set);
+    } else {
+      remove(id, *set);
+    }
   }
 }
 
@@ -427,6 +518,9 @@ void SetKeeper::link(const File& folder, const SetsPlan& plan) {
   const auto there = folder.children.find(kLatestName);
   const File* link = there == folder.children.end() ? nullptr : pool_.state().file(there->second);
   if (link != nullptr && link->type != FileType::kSymlink) return;  // a user's own file
+  // The program writes such a file itself.
+  const SetRules rules = pool_.state().set_rules(folder);
+  if (NamePatterns(rules.pointer).match(kLatestName)) return;
   std::vector<DrainedSet> drained;
   if (pool_.has_drain()) drained = newly_drained(folder, plan);
   const bool missed = link != nullptr && !link->in_drain && !folder.drained_sets.empty();
@@ -448,13 +542,37 @@ void SetKeeper::link(const File& folder, const SetsPlan& plan) {
 
 /// Removes a set from the pool. The drained files stay: they belong to the user.
 void SetKeeper::remove(FileId folder, const ImageSet& set) {
-  log::info("the set {} of {} images is removed as its folder's policy says", name_of(set),
-            set.images);
-  for (const std::string& name : set.names) {
+  log::info("the set {} of {} images is removed as its folder's policy says", set.name, set.images);
+  for (const FileId id : set.members) {
+    const File* const image = pool_.state().file(id);
+    if (image == nullptr || image->parent != folder) continue;
+    const std::string name = image->name;
     const RemoveName command{folder, name, false, pool_.wall_ns(), false};
     pool_.execute(command, [](const Result<Outcome>&) {});
     notices_.entry_changed(folder, name, {});
     ++removed_;
+  }
+}
+
+/// Removes a directory and all files below, as remove() removes images. Stops at kRemovedMax and
+/// goes on in the next turn.
+void SetKeeper::remove_directory(FileId folder, const ImageSet& set) {
+  const File* const directory = pool_.state().file(set.directory);
+  if (directory == nullptr || directory->parent != folder) return;
+  if (directories_.in_use(*directory)) {
+    due_[folder] = pool_.now() + std::chrono::nanoseconds(kBusyRetryNs);
+    return;
+  }
+  log::info("the set {} of {} files is removed as its folder's policy says", set.name,
+            set.members.size());
+  for (const DirectorySets::Name& one : directories_.removal_of(*directory)) {
+    if (removed_++ >= kRemovedMax) {
+      changed_.insert(folder);
+      return;
+    }
+    const RemoveName command{one.folder, one.name, one.is_directory, pool_.wall_ns(), false};
+    pool_.execute(command, [](const Result<Outcome>&) {});
+    notices_.entry_changed(one.folder, one.name, {});
   }
 }
 

@@ -17,33 +17,12 @@
 #include "manager/clients/sessions.h"
 #include "manager/pool/pool.h"
 #include "manager/replication/copy_planner.h"
+#include "manager/sets/directory_sets.h"
+#include "manager/sets/image_set.h"
 
 namespace stdchk::manager {
 
-/// An extended attribute of a folder, this prefix and a set's name, protects the set from removal.
-inline constexpr std::string_view kXattrPin = "user.stdchk.pin.";
-
-/// An ImageSet is the images A.*.Tj: one timestep of one application in one folder.
-struct ImageSet {
-  std::string application;
-  std::uint64_t timestep = 0;
-  std::uint64_t images = 0;   ///< images that have bytes and are of the newest generation
-  std::uint64_t stale = 0;    ///< images that have bytes and are of an earlier generation
-  std::uint64_t drained = 0;  ///< drained ones among both
-  /// Number of images with which it was found whole; 0: it was not, or has changed since.
-  std::uint64_t whole = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t sequence = 0;  ///< sequence of its newest commit, which orders the sets of a folder
-  std::int64_t newest_ns = 0;
-  bool pinned = false;
-  bool in_use = false;   ///< a session or reader uses one of its images
-  bool skipped = false;  ///< left out by drain-every
-  /// Lacks copies or parity that the folder wants before a set counts as complete.
-  bool lacks_copies = false;
-  std::vector<std::string> names;
-};
-
-/// Returns the sets of a folder, the oldest first.
+/// Returns the sets of a folder that are images there, the oldest first.
 std::vector<ImageSet> sets_of(const State& state, const File& folder);
 /// Returns true when all images of one generation are committed, and as durable as the policy
 /// wants. The policy says how many images make a set whole; a set found whole earlier keeps its own
@@ -79,19 +58,28 @@ class SetKeeper {
         copies_(copies),
         sessions_(sessions),
         notices_(notices),
-        prioritise_(std::move(prioritise)) {}
+        prioritise_(std::move(prioritise)),
+        directories_(pool.state(), sessions) {}
   /// Notes that an entry of the folder has changed.
-  void folder_changed(FileId folder) { changed_.insert(folder); }
+  void folder_changed(FileId folder);
   /// Notes that all folders must be examined: a policy has changed, or the manager has started.
-  void examine_all() { all_ = true; }
+  void examine_all() {
+    all_ = true;
+    directories_.forget();
+  }
   void run();
   /// An image of that name was replaced or removed. If the link names its set, updates the link at
   /// once, not only in the next turn.
   void set_changed(FileId folder, std::string_view name);
-  /// As sets_of(), and sets ImageSet::lacks_copies.
+  /// Returns the sets of a folder, of both kinds, the oldest first. Sets ImageSet::lacks_copies.
   std::vector<ImageSet> sets_in(const File& folder, const Policy& policy);
   /// Returns true when drain-every leaves the image out and no user has asked to drain it.
   bool skips(const File& file) const;
+  /// Returns true while the drain must not give the file its name: other files of its set come
+  /// first.
+  bool holds(const File& file) {
+    return directories_.holds(file, [this](const File& other) { return skips(other); });
+  }
   /// A user waits for the drain of everything below `below`. For the root that means the newest
   /// sets of the pool.
   void want(FileId below);
@@ -102,7 +90,7 @@ class SetKeeper {
  private:
   /// The choice of an application's sets to drain; each set is judged when it is first seen.
   struct Chosen {
-    std::map<std::uint64_t, bool> by_timestep;
+    std::map<std::string, bool, std::less<>> by_name;
     std::uint64_t left_out = 0;  ///< sets left out since the last chosen one
     bool any = false;
   };
@@ -117,11 +105,12 @@ class SetKeeper {
     /// Number of images, counted from the first, that had all copies and parity when examined.
     std::size_t paid = 0;
   };
-  using SetsLooked = std::map<std::pair<std::string, std::uint64_t>, Looked>;
-  bool lacks_copies(const File& folder, const ImageSet& set, Looked& looked) const;
+  using SetsLooked = std::map<std::string, Looked>;
+  std::vector<ImageSet> all_sets(const File& folder, const Policy& policy);
+  bool lacks_copies(const ImageSet& set, Looked& looked) const;
   void choose(const File& folder, std::vector<ImageSet>& sets, std::uint64_t every);
   void want_newest(const File& folder);
-  void want_set(const File& folder, const ImageSet& set);
+  void want_set(const ImageSet& set);
   bool forget_drained();
   std::size_t examine(const File& folder);
   bool has_sets(const File& folder, const Policy& policy) const;
@@ -129,6 +118,7 @@ class SetKeeper {
   void note_whole(const File& folder, std::vector<ImageSet>& sets, const Policy& policy);
   void execute(const File& folder, const SetsPlan& plan);
   void link(const File& folder, const SetsPlan& plan);
+  void remove_directory(FileId folder, const ImageSet& set);
   void remove(FileId folder, const ImageSet& set);
 
   Pool& pool_;
@@ -136,6 +126,7 @@ class SetKeeper {
   const SessionTable& sessions_;
   Notices& notices_;
   const std::function<void(FileId)> prioritise_;
+  DirectorySets directories_;
   std::set<FileId> changed_;
   std::map<FileId, Time> due_;  ///< when to examine again; not wall time, which may be set back
   std::map<FileId, SetsLooked> looked_;  ///< folders that want copies before a set is complete

@@ -173,12 +173,24 @@ ChunkIndex ChunkTable::find_place(const Extent& extent) const {
 
 void ChunkTable::refer(ChunkIndex index, bool undrained) {
   ++entry(index).references;
-  if (undrained) ++entry(index).undrained;
+  if (undrained) mark_undrained(index);
+}
+
+/// Returns the bytes that all copies of the chunk take.
+std::uint64_t ChunkTable::bytes_of(ChunkIndex index) const {
+  if (entry(index).place == 0) return 0;
+  const auto more = more_copies_.find(index);
+  const std::size_t count = more == more_copies_.end() ? 1 : more->second.size();
+  return count * extent_bytes(entry(index).length);
+}
+
+void ChunkTable::mark_undrained(ChunkIndex index) {
+  if (entry(index).undrained++ == 0) undrained_bytes_ += bytes_of(index);
 }
 
 void ChunkTable::mark_drained(ChunkIndex index) {
   STDCHK_ASSERT(entry(index).undrained > 0);
-  --entry(index).undrained;
+  if (--entry(index).undrained == 0) undrained_bytes_ -= bytes_of(index);
 }
 
 void ChunkTable::set_copies(ChunkIndex index, const std::vector<Extent>& wanted,
@@ -189,6 +201,9 @@ void ChunkTable::set_copies(ChunkIndex index, const std::vector<Extent>& wanted,
     if (std::find(wanted.begin(), wanted.end(), old) == wanted.end()) freed.push_back({old, bytes});
   }
   stored_bytes_ = stored_bytes_ - had.size() * bytes + wanted.size() * bytes;
+  if (entry(index).undrained > 0) {
+    undrained_bytes_ = undrained_bytes_ - had.size() * bytes + wanted.size() * bytes;
+  }
   if (has_place_index(index)) {
     for (const Extent& old : had) by_place_.erase(pack(old));
     for (const Extent& now : wanted) by_place_[pack(now)] = index;

@@ -60,13 +60,16 @@ class ChunkTable {
   /// Notes that a version which refers to the chunk was drained.
   void mark_drained(ChunkIndex index);
   /// Undoes mark_drained().
-  void mark_undrained(ChunkIndex index) { ++entry(index).undrained; }
+  void mark_undrained(ChunkIndex index);
   /// Replaces the places of the chunk; places that it loses are appended to `freed`.
   void set_copies(ChunkIndex index, const std::vector<Extent>& copies,
                   std::vector<FreedExtent>& freed);
 
   std::uint64_t chunk_count() const { return live_; }
   std::uint64_t stored_bytes() const { return stored_bytes_; }
+  /// Bytes in arenas of chunks whose copies may be given up: no undrained version has them. A chunk
+  /// that several files share counts once.
+  std::uint64_t drained_bytes() const { return stored_bytes_ - undrained_bytes_; }
   /// The memory that the table and its index take, in bytes.
   std::uint64_t memory_bytes() const;
 
@@ -105,6 +108,7 @@ class ChunkTable {
   const Entry& entry(ChunkIndex index) const { return blocks_[index / kBlock][index % kBlock]; }
   Entry& entry(ChunkIndex index) { return blocks_[index / kBlock][index % kBlock]; }
   std::vector<Extent> copies(ChunkIndex index) const;
+  std::uint64_t bytes_of(ChunkIndex index) const;
   bool has_place_index(ChunkIndex index) const;
   /// A hash table with open addressing and linear probing; any number of slots.
   struct IndexPart {
@@ -138,6 +142,7 @@ class ChunkTable {
   std::unordered_map<std::uint64_t, ChunkIndex> by_place_;  ///< for find_place()
   std::uint64_t live_ = 0;
   std::uint64_t stored_bytes_ = 0;
+  std::uint64_t undrained_bytes_ = 0;  ///< of stored_bytes_: chunks with `undrained` above 0
 };
 
 }  // namespace stdchk::manager

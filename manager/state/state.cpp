@@ -7,15 +7,6 @@
 #include "core/policy/image_name.h"
 
 namespace stdchk::manager {
-namespace {
-
-/// Returns the parts of the name, if the file is an image with a committed name.
-std::optional<ImageName> image_of(const File& file) {
-  if (!file.parent || file.type != FileType::kRegular) return std::nullopt;
-  return parse_image_name(file.name);
-}
-
-}  // namespace
 
 Status check_name(std::string_view name) {
   if (name.size() > limits::kNameBytesMax) return fail(Code::kNameTooLong, "manager.name");
@@ -222,7 +213,7 @@ void State::unlink(File& file) {
 /// `elsewhere`: it comes from another folder. `replaced`: content() of the file that had the name.
 void State::link_again(File& file, File& parent, std::string_view name, bool elsewhere,
                        std::uint64_t replaced) {
-  if (file.type == FileType::kRegular && file.newest.version > 0 && parse_image_name(name)) {
+  if (file.type == FileType::kRegular && file.newest.version > 0 && image_name(parent.id, name)) {
     // A session opened for another folder, or before the replaced content was written, says nothing
     // about the sets here.
     if (elsewhere || replaced > file.newest.opened) file.newest.opened = sequence_;
@@ -252,11 +243,12 @@ void State::note_image(const File& file, std::uint64_t replaced, std::uint64_t r
 std::uint64_t State::later_content(const File& file, const ImageName& image) const {
   std::uint64_t newest = 0;
   const auto& children = this->file(file.parent)->children;
-  const std::string_view prefix = std::string_view(file.name).substr(0, file.name.rfind('T') + 1);
+  const SetNaming& names = *naming(*this->file(file.parent));
+  const std::string_view prefix = names.until_timestep(file.name);
   for (auto child = children.lower_bound(prefix);
        child != children.end() && child->first.starts_with(prefix); ++child) {
-    const auto other = parse_image_name(child->first);
-    if (!other || other->timestep <= image.timestep) continue;
+    const auto other = names.parse(child->first);
+    if (!other || other->node != image.node || other->timestep <= image.timestep) continue;
     const std::uint64_t content = this->file(child->second)->newest.content();
     if (content <= file.newest.opened) newest = std::max(newest, content);
   }
@@ -302,6 +294,7 @@ void State::erase_if_unused(File& file) {
   if (file.pending) drop_pending_name(file.id);
   drop(file.newest);
   for (auto& [number, old] : file.older) drop(old);
+  if (file.rules && file.rules->by_directory == true) --directory_set_folders_;
   files_.erase(file.id);
 }
 
@@ -338,11 +331,22 @@ Result<Outcome> State::run(const AddBenefactor& command) {
 
 // ---- soft state -------------------------------------------------------------------------------
 
+/// Returns true for a name with a star that the link `latest` names: a program has opened the link,
+/// which stands for a set, as if it were a file.
+bool State::is_latest_target(const File& folder, std::string_view name) const {
+  if (name.find('*') == std::string_view::npos) return false;
+  const auto link_at = folder.children.find(kLatestName);
+  if (link_at == folder.children.end()) return false;
+  const File& latest = *file(link_at->second);
+  return latest.type == FileType::kSymlink && latest.target == name;
+}
+
 Result<const File*> State::make_pending(FileId id, const NewName& name, ClientId viewer,
                                         std::int64_t now_ns) {
   STDCHK_ASSIGN(File * parent, find_directory(name.parent));
   STDCHK_TRY(check_name(name.name));
   if (parent->pending_children.count(name.name) > 0) return fail(Code::kExists, "manager.create");
+  if (is_latest_target(*parent, name.name)) return fail(Code::kInvalidArgument, "manager.latest");
   File& made = add_file(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
   made.pending = std::make_unique<PendingName>(PendingName{name.parent, name.name, {viewer}});
   parent->pending_children.emplace(name.name, id);

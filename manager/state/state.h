@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/policy/set_naming.h"
+#include "core/policy/set_rules.h"
 #include "core/values/types.h"
 #include "manager/journal/command.h"
 #include "manager/state/chunk_table.h"
@@ -59,6 +61,15 @@ struct PendingName {
   std::vector<ClientId> viewers;
 };
 
+/// The rules of sets that a directory sets itself.
+struct OwnRules {
+  std::optional<bool> by_directory;
+  std::optional<std::string> set_names;
+  std::optional<std::string> marker;
+  std::optional<std::string> pointer;
+  std::optional<SetNaming> series;
+};
+
 /// A file, directory or symbolic link.
 struct File {
   FileId id;
@@ -81,6 +92,8 @@ struct File {
   std::string target;                                           ///< of a symbolic link
   std::map<std::string, std::string> xattrs;
   Policy policy;  ///< of a directory: the settings made there
+  /// Of a directory: the rules of sets in its extended attributes; null: it has none.
+  std::shared_ptr<const OwnRules> rules;
   /// Sets of this directory that are whole in the drain directory, the oldest first. At most
   /// limits::kDrainedSetsMax. The link in the drain directory names the last of them; without sets
   /// there is no link.
@@ -143,6 +156,20 @@ class State {
   bool is_below(FileId file, FileId ancestor) const;
   /// Returns the policy in force: the file's own settings, then those of the folders above it.
   Policy policy(const File& file) const;
+  /// Returns how names of images in the folder are read; null where sets are directories.
+  const SetNaming* naming(const File& folder) const;
+  /// Returns the parts of an image's name in the folder; nothing for other names.
+  std::optional<PatternName> image_name(FileId folder, std::string_view name) const;
+  /// Returns the rules of sets in force for the folder.
+  SetRules set_rules(const File& folder) const;
+  /// Returns true when a folder has the rule set=directory.
+  bool has_directory_sets() const { return directory_set_folders_ > 0; }
+  /// Returns the directory that is a set (rule set=directory) and has `id` in it, or is `id`.
+  /// Of nested ones it is the outermost. None: `id` is in no such directory.
+  FileId set_directory(FileId id) const;
+  /// Returns the folder and the name of the set that the entry `name` of `folder` belongs to. The
+  /// name is as drained_sets has it.
+  std::optional<std::pair<FileId, std::string>> set_of(FileId folder, std::string_view name) const;
   /// Returns true when bytes of the version may have to be read from the drain directory.
   bool needs_drained(const VersionData& version) const;
   /// Returns true when older pinned versions need the file in the drain directory and were not set
@@ -248,6 +275,11 @@ class State {
   void unlink(File& file);  ///< removes the committed name
   void link_again(File& file, File& parent, std::string_view name, bool elsewhere,
                   std::uint64_t replaced);
+  std::optional<PatternName> image_of(const File& file) const;
+  void read_rules(File& folder);
+  void change_rules(File& folder);
+  void read_names_again(const File& folder);
+  void read_moved_names(const File& directory, const SetNaming* before);
   void note_loss(const File& file);
   void note_image(const File& file, std::uint64_t replaced, std::uint64_t replacing);
   std::uint64_t later_content(const File& file, const ImageName& image) const;
@@ -258,6 +290,8 @@ class State {
   void add_drained(File& folder, const DrainedSet& set);
   void leave_drained(File& folder, std::string_view name, std::uint64_t written);
   void mirror_latest(File& folder);
+  void mirror_rules(const File& folder);
+  bool is_latest_target(const File& folder, std::string_view name) const;
   void mirror_rename(File& file, const std::string& from, const std::string& to,
                      const File* replaced);
   void mirror_exchange(File& a, const std::string& path_a, File& b, const std::string& path_b);
@@ -298,6 +332,7 @@ class State {
   /// Number of commands in each epoch of the block.
   std::map<Epoch, std::uint64_t> records_{{Epoch{}, 0}};
   std::uint64_t sequence_ = 0;
+  std::uint64_t directory_set_folders_ = 0;  ///< directories with the rule set=directory
   std::uint64_t mirror_sequence_ = 0;
   std::uint64_t logical_bytes_ = 0;
   std::uint64_t undrained_single_ = 0;

@@ -146,8 +146,10 @@ Result<Outcome> State::run(const RenameName& command) {
     set_generations_.forget(replaced->id);
   }
   note_loss(moved);
+  const SetNaming* const read_before = naming(*from_parent);
   unlink(moved);
   link_again(moved, *to_parent, command.to_name, to_parent != from_parent, replaced_content);
+  if (moved.type == FileType::kDirectory) read_moved_names(moved, read_before);
   if (command.mirror) mirror_rename(moved, old_path, path(moved), replaced);
   moved.ctime_ns = from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
   to_parent->newest.mtime_ns = to_parent->ctime_ns = command.now_ns;
@@ -171,10 +173,14 @@ Result<Outcome> State::exchange(File& from, File& to, const RenameName& command)
   const std::uint64_t from_content = from.newest.content();
   const std::uint64_t to_content = to.newest.content();
   const bool elsewhere = from_parent != to_parent;
+  const SetNaming* const from_names = naming(*from_parent);
+  const SetNaming* const to_names = naming(*to_parent);
   unlink(from);
   unlink(to);
   link_again(from, *to_parent, command.to_name, elsewhere, to_content);
   link_again(to, *from_parent, command.from_name, elsewhere, from_content);
+  if (from.type == FileType::kDirectory) read_moved_names(from, from_names);
+  if (to.type == FileType::kDirectory) read_moved_names(to, to_names);
   if (command.mirror) mirror_exchange(from, from_path, to, to_path);
   from.ctime_ns = to.ctime_ns = command.now_ns;
   from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
@@ -222,16 +228,21 @@ void State::add_drained(File& folder, const DrainedSet& set) {
 /// `written` wrote. Drops the image's set from the sets that are whole there. The set stays whole
 /// if the content is not newer than the set, because an existing image changes only in part.
 void State::leave_drained(File& folder, std::string_view name, std::uint64_t written) {
-  if (folder.drained_sets.empty()) return;
-  const auto image = parse_image_name(name);
-  if (!image) return;
-  std::vector<DrainedSet>& sets = folder.drained_sets;
-  const auto set =
-      std::ranges::find(sets, set_name(image->application, image->timestep), &DrainedSet::name);
+  const bool by_directory = directory_set_folders_ > 0;
+  if (folder.drained_sets.empty() && !by_directory) return;
+  const auto place = set_of(folder.id, name);
+  if (!place) return;
+  File& holder = *find(place->first);
+  std::vector<DrainedSet>& sets = holder.drained_sets;
+  // Earlier versions named the set without the zeros of its images.
+  const auto image = image_name(folder.id, name);
+  const std::string plain = image ? set_name(image->application, image->timestep) : std::string();
+  const auto set = std::ranges::find_if(
+      sets, [&](const DrainedSet& one) { return one.name == place->second || one.name == plain; });
   if (set == sets.end() || written <= set->sequence) return;
   const bool named = set + 1 == sets.end();
   sets.erase(set);
-  if (named) mirror_latest(folder);
+  if (named) mirror_latest(holder);
 }
 
 /// Points the link in the drain directory to the newest whole set, or removes it. A user's own file
@@ -328,6 +339,8 @@ Result<Outcome> State::run(const ChangeXattr& command) {
     if (bytes > kXattrsBytesMax) return fail(Code::kNoSpace, "manager.setxattr");
     changed->xattrs[change.name] = change.value;
   }
+  const bool is_rule = change.name.starts_with(kXattrRule);
+  if (is_rule && changed->type == FileType::kDirectory) change_rules(*changed);
   changed->ctime_ns = command.now_ns;
   return Outcome{changed->id, {}};
 }

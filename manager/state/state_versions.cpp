@@ -468,6 +468,7 @@ Result<Outcome> State::run(const RestoreFile& command) {
   file.target = command.target;
   file.xattrs.insert(command.xattrs.begin(), command.xattrs.end());
   file.policy = command.policy;
+  read_rules(file);
   if (from.type == FileType::kDirectory) file.drained_sets = command.drained_sets;
   file.in_drain = command.in_drain;
   file.stale_in_drain = command.stale_in_drain;

@@ -609,7 +609,7 @@ void Simulation::check_directory() {
   const manager::State& state = cluster_.manager()->state();
   for (const auto& each : files::directory_iterator(settings_.directory)) {
     const std::string name = each.path().filename().string();
-    if (name == msg::kTemporaryFolder || is_manifest(name)) continue;
+    if (name == msg::kTemporaryFolder || is_pool_file(name)) continue;
     if (!state.lookup(kRootFile, name, ClientId{}).has_value()) {
       complain("M6: " + name + " is in the drain directory and not in the pool");
     }

@@ -369,8 +369,8 @@ void SeriesScript::check_named(const std::string& link, std::uint64_t timestep,
 bool SeriesScript::may_never_count(const manager::ImageSet& set) const {
   manager::Service& service = *cluster_.manager();
   if (service.pool().policy(*folder()).commit() != CommitLevel::kRedundant) return false;
-  return std::ranges::any_of(set.names, [&](const std::string& name) {
-    const manager::File& image = *service.state().file(folder()->children.at(name));
+  return std::ranges::any_of(set.members, [&](FileId id) {
+    const manager::File& image = *service.state().file(id);
     return service.planners().copies.has_lost(image.newest);
   });
 }

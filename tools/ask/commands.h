@@ -54,7 +54,7 @@ int run_safe(const SafeOptions& options);
 
 struct PolicyOptions {
   std::string pool;
-  std::string action;  ///< "get" or "set"
+  std::string action;  ///< "get", "set" or "suggest"
   std::string path;
   std::vector<std::string> settings;  ///< KEY=VALUE
   bool json = false;
@@ -63,8 +63,8 @@ int run_policy(const PolicyOptions& options);
 
 struct SetOptions {
   std::string pool;
-  std::string action;  ///< "list", "pin" or "unpin"
-  std::string path;    ///< of a folder; with pin and unpin FOLDER/A.*.Tj
+  std::string action;  ///< "list", "pin", "unpin" or "commit"
+  std::string path;    ///< of a folder; with pin and unpin FOLDER/SET, with commit of a directory
   bool json = false;
 };
 int run_set(const SetOptions& options);

@@ -1,8 +1,14 @@
 #include "core/policy/policy.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/policy/folder_settings.h"
+#include "core/policy/presets.h"
+#include "core/policy/set_rules.h"
 #include "tools/ask/commands.h"
+#include "tools/ask/folder_rules.h"
+#include "tools/ask/suggest.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/show.h"
@@ -10,12 +16,14 @@
 namespace stdchk::tools {
 namespace {
 
+namespace fs = std::filesystem;
+
 using Json = nlohmann::json;
 
-Outcome<Policy> parse_changes(const std::vector<std::string>& words) {
+Outcome<FolderSettings> parse_changes(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += word + " ";
-  auto changes = parse_policy(text);
+  auto changes = parse_folder_settings(text);
   if (!changes) return problem("{}", changes.error().text);
   return std::move(*changes);
 }
@@ -31,7 +39,8 @@ std::string shown_value(const Policy& policy, PolicyKey key) {
   return format_value({key, policy.get(key)});
 }
 
-int print_policy(client::Filesystem& filesystem, FileId file, bool json) {
+int print_policy(client::Filesystem& filesystem, FileId file, const RulesInForce& rules,
+                 bool json) {
   const auto policy = filesystem.policy(file);
   if (!policy) return complain(describe(policy.error()));
   Json object = Json::object();
@@ -42,6 +51,16 @@ int print_policy(client::Filesystem& filesystem, FileId file, bool json) {
     object[name] = {{"value", value}, {"from", origin(*policy, key)}};
     table.push_back({name, value, origin(*policy, key), std::string(policy_meaning(key))});
   }
+  for (const SetRule& rule : set_rules()) {
+    const std::string key(rule.key);
+    const auto found = rules.find(key);
+    const std::string value(found == rules.end() ? rule.otherwise : found->second.value);
+    const char* const from = found == rules.end()   ? "default"
+                             : found->second.is_own ? "this folder"
+                                                    : "inherited";
+    object[key] = {{"value", value}, {"from", from}};
+    table.push_back({key, value, from, std::string(rule.meaning)});
+  }
   if (json) {
     print(object);
   } else {
@@ -50,13 +69,83 @@ int print_policy(client::Filesystem& filesystem, FileId file, bool json) {
   return kExitGood;
 }
 
+/// Reads the names in a folder, of a pool or not. Leaves out folders that cannot be read.
+FolderNames names_in(const std::string& path) {
+  FolderNames names;
+  std::error_code code;
+  for (fs::directory_iterator entry(path, code), end; !code && entry != end;
+       entry.increment(code)) {
+    std::error_code ignored;
+    if (!entry->is_directory(ignored)) {
+      names.files.push_back(entry->path().filename());
+      continue;
+    }
+    std::vector<std::string>& files = names.directories[entry->path().filename()];
+    for (fs::directory_iterator below(entry->path(), ignored); !ignored && below != end;
+         below.increment(ignored)) {
+      files.push_back(below->path().filename());
+    }
+  }
+  return names;
+}
+
+/// Suggests policies for the names in a folder.
+int suggest(const PolicyOptions& options) {
+  std::error_code code;
+  if (!fs::is_directory(options.path, code)) {
+    return complain(fmt::format("{} is not a folder", options.path));
+  }
+  const auto found = suggest_policies(names_in(options.path));
+  if (options.json) {
+    Json list = Json::array();
+    for (const Suggestion& one : found) {
+      list.push_back({{"settings", one.settings}, {"files", one.files}, {"sets", one.sets}});
+    }
+    print(list);
+    return kExitGood;
+  }
+  if (found.empty()) {
+    return complain(
+        fmt::format("no preset fits the names in {}; the presets are {}. For other names set "
+                    "series=PATTERN, or "
+                    "set=directory with marker=NAME",
+                    options.path, preset_names()));
+  }
+  std::vector<std::vector<std::string>> table = {{"SETS", "POLICY", "FILES"}};
+  for (const Suggestion& one : found) {
+    table.push_back({std::to_string(one.sets), one.settings, one.files});
+  }
+  print_table(table, {0});
+  fmt::print("To set the first: stdchk policy set {} {}\n", options.path, found.front().settings);
+  return kExitGood;
+}
+
+/// Warns of rules without effect on the present files.
+void warn_of_idle(const RulesInForce& rules, const std::string& path) {
+  std::map<std::string, std::string, std::less<>> values;
+  for (const auto& [key, rule] : rules) values[key] = rule.value;
+  for (const std::string& one : find_idle_rules(values, names_in(path))) {
+    fmt::print(stderr, "stdchk: warning: {}: {}\n", path, one);
+  }
+}
+
+/// Changes the policy and the rules of a folder.
+Status change(client::Filesystem& filesystem, FileId folder, const FolderSettings& settings) {
+  if (!settings.policy.settings.empty()) {
+    STDCHK_TRY(filesystem.set_policy(folder, settings.policy));
+  }
+  STDCHK_ASSIGN(const auto policy, filesystem.policy(folder));
+  return store_rules(filesystem, folder, settings, policy.own);
+}
+
 }  // namespace
 
 int run_policy(const PolicyOptions& options) {
+  if (options.action == "suggest") return suggest(options);
   const bool set = options.action == "set";
   if (!set && options.action != "get") {
     return complain(
-        fmt::format("policy \"{}\" is not known; there are get and set", options.action));
+        fmt::format("policy \"{}\" is not known; there are get, set and suggest", options.action));
   }
   if (set == options.settings.empty()) {
     return complain(set ? "policy set needs KEY=VALUE" : "policy get takes no KEY=VALUE");
@@ -70,11 +159,13 @@ int run_policy(const PolicyOptions& options) {
     return complain(fmt::format("{} is not a folder; a policy is its folder's", options.path));
   }
   if (set) {
-    const Status done = filesystem.set_policy(located->attributes.id, *changes);
+    const Status done = change(filesystem, located->attributes.id, *changes);
     if (!done) return complain(fmt::format("{}: {}", options.path, describe(done.error())));
+    if (!changes->rules.empty()) warn_of_idle(find_rules(options.pool, options.path), options.path);
     if (!options.json) return kExitGood;
   }
-  return print_policy(filesystem, located->attributes.id, options.json);
+  return print_policy(filesystem, located->attributes.id, find_rules(options.pool, options.path),
+                      options.json);
 }
 
 }  // namespace stdchk::tools

@@ -8,6 +8,7 @@
 #include "tools/ask/commands.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
+#include "tools/base/set_names.h"
 #include "tools/base/show.h"
 
 namespace stdchk::tools {
@@ -17,7 +18,7 @@ using Json = nlohmann::json;
 
 const char* state_name(const msg::ListSets::Entry& set, bool known) {
   if (set.complete) return "complete";
-  return known ? "incomplete" : "not known";
+  return known || is_named(set) ? "incomplete" : "not known";
 }
 
 /// "present/needed" images of a set. A complete set needs only its own number, whatever the folder
@@ -48,9 +49,9 @@ void explain_uncounted(const msg::ListSets::Reply& sets,
   std::size_t others = 0;
   for (const auto& set : sets.sets) {
     const auto found = there.find({set.application, set.timestep});
-    if (set.complete || set.images > 0 || found == there.end()) continue;
+    if (is_named(set) || set.complete || set.images > 0 || found == there.end()) continue;
     others += newest.empty() ? 0 : 1;
-    if (newest.empty()) newest = set_name(set.application, set.timestep);
+    if (newest.empty()) newest = name_of_set(set);
   }
   if (newest.empty()) return;
   fmt::print(
@@ -61,11 +62,12 @@ void explain_uncounted(const msg::ListSets::Reply& sets,
 }
 
 void print_sets(const msg::ListSets::Reply& sets) {
-  const bool known = sets.images_wanted > 0;
+  const bool any_named = std::ranges::any_of(sets.sets, is_named);
+  const bool known = sets.images_wanted > 0 || any_named;
   std::vector<std::vector<std::string>> table = {
       {"SET", "IMAGES", "SIZE", "DRAINED", "STATE", "CHANGED", ""}};
   for (const auto& set : sets.sets) {
-    table.push_back({set_name(set.application, set.timestep), images_text(set, sets.images_wanted),
+    table.push_back({name_of_set(set), images_text(set, sets.images_wanted),
                      format_bytes(set.bytes), fmt::format("{}/{}", set.drained, set.images),
                      state_name(set, known), time_text(set.newest_ns),
                      fmt::format("{}{}", set.latest ? "latest " : "", set.pinned ? "pinned" : "")});
@@ -79,9 +81,9 @@ void print_sets(const msg::ListSets::Reply& sets) {
 Json to_json(const msg::ListSets::Reply& sets) {
   Json list = Json::array();
   for (const auto& set : sets.sets) {
-    list.push_back({{"set", set_name(set.application, set.timestep)},
-                    {"application", set.application},
-                    {"timestep", set.timestep},
+    list.push_back({{"set", name_of_set(set)},
+                    {"application", is_named(set) ? Json() : Json(set.application)},
+                    {"timestep", is_named(set) ? Json() : Json(set.timestep)},
                     {"images", set.images},
                     {"drained", set.drained},
                     {"size_bytes", set.bytes},
@@ -109,23 +111,38 @@ int list_sets(const SetOptions& options) {
   return kExitGood;
 }
 
+/// Says that a directory is a whole set: an extended attribute of the directory.
+int commit_set(const SetOptions& options) {
+  auto located = locate(options.pool, options.path);
+  if (!located) return complain(located.error().text);
+  if (located->attributes.type != FileType::kDirectory) {
+    return complain(fmt::format("{} is not a folder", options.path));
+  }
+  msg::SetXattr change;
+  change.file = located->attributes.id;
+  change.name = "user.stdchk.set.committed";
+  change.value = "1";
+  const Status done = located->filesystem->set_xattr(change);
+  if (!done) return complain(fmt::format("{}: {}", options.path, describe(done.error())));
+  return kExitGood;
+}
+
 /// A pin is an extended attribute of the folder, so it is stored and shown like others.
 int pin_set(const SetOptions& options, bool pin) {
-  const std::size_t slash = options.path.rfind('/');
-  const auto set =
-      parse_set_name(slash == std::string::npos ? options.path : options.path.substr(slash + 1));
-  if (!set) return complain(fmt::format("{} is not of the form FOLDER/A.*.Tj", options.path));
-  auto located =
-      locate(options.pool, slash == std::string::npos ? "." : options.path.substr(0, slash));
+  std::string path = options.path;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  const std::size_t slash = path.rfind('/');
+  std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  // An image's name stands for its set.
+  if (const auto set = parse_image_name(name)) name = set_name(set->application, set->timestep);
+  auto located = locate(options.pool, slash == std::string::npos ? "." : path.substr(0, slash));
   if (!located) return complain(located.error().text);
   client::Filesystem& filesystem = *located->filesystem;
-  const std::string name = set_name(set->application, set->timestep);
   if (pin) {
     const auto sets = filesystem.sets(located->attributes.id);
     if (!sets) return complain(describe(sets.error()));
-    const bool there = std::ranges::any_of(sets->sets, [&](const auto& one) {
-      return one.application == set->application && one.timestep == set->timestep;
-    });
+    const bool there =
+        std::ranges::any_of(sets->sets, [&](const auto& one) { return name_of_set(one) == name; });
     if (!there) return complain(fmt::format("there is no set {} in that folder", name));
   }
   msg::SetXattr change;
@@ -148,8 +165,9 @@ int run_set(const SetOptions& options) {
   if (options.action == "pin" || options.action == "unpin") {
     return pin_set(options, options.action == "pin");
   }
-  return complain(
-      fmt::format("set \"{}\" is not known; there are list, pin and unpin", options.action));
+  if (options.action == "commit") return commit_set(options);
+  return complain(fmt::format("set \"{}\" is not known; there are list, pin, unpin and commit",
+                              options.action));
 }
 
 }  // namespace stdchk::tools

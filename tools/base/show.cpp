@@ -8,6 +8,60 @@
 #include <nlohmann/json.hpp>
 
 namespace stdchk::tools {
+namespace {
+
+/// Stands before the two digits of a byte that is not UTF-8: U+FDD0, which is no character. A name
+/// that contains it gets its bytes marked, too.
+constexpr std::string_view kMark = "\xef\xb7\x90";
+
+/// Returns the length of the UTF-8 character at the beginning of `text`; 0: there is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const std::size_t length = byte(0) < 0x80                       ? 1
+                             : byte(0) >= 0xc2 && byte(0) <= 0xdf ? 2
+                             : byte(0) >= 0xe0 && byte(0) <= 0xef ? 3
+                             : byte(0) >= 0xf0 && byte(0) <= 0xf4 ? 4
+                                                                  : 0;
+  if (length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
+  }
+  if (length < 3) return length;
+  // Not the shortest form, a surrogate, or above U+10FFFF (RFC 3629).
+  const bool is_bad = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) > 0x9f) ||
+                      (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) > 0x8f);
+  return is_bad ? 0 : length;
+}
+
+std::string with_marks(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = text.starts_with(kMark) ? 0 : utf8_length(text);
+    if (length == 0) {
+      out += kMark;
+      out += fmt::format("{:02x}", static_cast<unsigned char>(text[0]));
+    }
+    out += text.substr(0, length);
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return out;
+}
+
+nlohmann::json with_marks(const nlohmann::json& json) {
+  if (json.is_string()) return with_marks(std::string_view(json.get_ref<const std::string&>()));
+  if (json.is_array()) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const auto& item : json) out.push_back(with_marks(item));
+    return out;
+  }
+  if (!json.is_object()) return json;
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [key, value] : json.items())
+    out[with_marks(std::string_view(key))] = with_marks(value);
+  return out;
+}
+
+}  // namespace
 
 std::string_view type_name(FileType type) {
   switch (type) {
@@ -44,14 +98,52 @@ nlohmann::json to_json(const std::string& path, const Attributes& attributes) {
           {"drain", drain_name(attributes.drain)}};
 }
 
-void print(const nlohmann::json& json) {
-  const std::string text =
-      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  std::fputs(text.c_str(), stdout);
+std::string to_text(const nlohmann::json& json) {
+  const std::string text = with_marks(json).dump(2, ' ', false);
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text.compare(at, kMark.size(), kMark) == 0) {
+      out += "\\udc" + text.substr(at + kMark.size(), 2);
+      at += kMark.size() + 2;
+    } else {
+      out += text[at++];
+    }
+  }
+  return out;
 }
 
-void print_table(const std::vector<std::vector<std::string>>& rows,
+void print(const nlohmann::json& json) { std::printf("%s\n", to_text(json).c_str()); }
+
+std::string shown(const std::string& text) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  // U+0080 to U+009F are control characters, too.
+  const auto is_c1 = [&](std::size_t at) {
+    return text[at] == '\xc2' && at + 1 < text.size() &&
+           static_cast<unsigned char>(text[at + 1]) < 0xa0;
+  };
+  bool is_plain = true;
+  std::string out = "$'";
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (is_control(c)) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      is_plain = false;
+    } else if (is_c1(at)) {
+      const auto next = static_cast<unsigned char>(text[++at]);
+      out += fmt::format("\\xc2\\x{:02x}", next);
+      is_plain = false;
+    } else {
+      if (c == '\'' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return is_plain ? text : out + "'";
+}
+
+void print_table(const std::vector<std::vector<std::string>>& cells,
                  const std::vector<std::size_t>& right) {
+  std::vector<std::vector<std::string>> rows = cells;
+  for (auto& row : rows) std::ranges::transform(row, row.begin(), shown);
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));

@@ -16,8 +16,14 @@ std::string time_text(std::int64_t time_ns);
 /// A file's fields in every JSON answer.
 nlohmann::json to_json(const std::string& path, const Attributes& attributes);
 
-/// Prints one indented JSON value. Repairs names that are not UTF-8.
+/// Prints one indented JSON value. A byte of a name that is not UTF-8 becomes \udcXX, where XX is
+/// the byte's number. Python's os.fsencode() gives the name back (PEP 383).
 void print(const nlohmann::json& json);
+std::string to_text(const nlohmann::json& json);
+
+/// Returns the text for a terminal. Quotes a text with control characters as a shell reads it
+/// ($'...'): no name may change the terminal.
+std::string shown(const std::string& text);
 
 /// Prints rows of text in aligned columns; the columns in `right` are aligned right.
 void print_table(const std::vector<std::vector<std::string>>& rows,

@@ -16,6 +16,7 @@
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/process.h"
+#include "tools/base/set_names.h"
 #include "tools/base/share_out.h"
 
 namespace stdchk::tools {
@@ -215,7 +216,7 @@ Outcome<std::string> restart_rank(const RestartOptions& options) {
   };
   auto set = choose_set(filesystem, located->attributes.id, options.set);
   if (!set) return give_up(set.error());
-  const std::string name = *set ? set_name((*set)->application, (*set)->timestep) : "none";
+  const std::string name = *set ? name_of_set(**set) : "none";
   std::uint64_t bytes = 0;
   std::size_t count = 0;
   if (*set) {

@@ -6,6 +6,7 @@
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/hosts.h"
+#include "tools/base/set_names.h"
 #include "tools/data/restart.h"
 #include "tools/pool/job.h"
 
@@ -122,7 +123,7 @@ Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
   if (!set) return problem(set.error());
   if (!*set) return std::nullopt;
   Loaded loaded;
-  loaded.set = set_name((*set)->application, (*set)->timestep);
+  loaded.set = name_of_set(**set);
   const auto images = images_of(filesystem, located->attributes.id, **set);
   if (!images) return problem(images.error());
   for (const SetImage& image : *images) loaded.bytes += image.attributes.size_bytes;

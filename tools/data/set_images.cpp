@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/policy/image_name.h"
+#include "tools/base/set_names.h"
 
 namespace stdchk::tools {
 
@@ -12,7 +13,7 @@ Outcome<std::optional<msg::ListSets::Entry>> choose_set(client::Filesystem& file
   auto sets = filesystem.sets(folder);
   if (!sets) return failed("the sets", sets.error());
   for (const auto& set : sets->sets) {
-    const std::string name = set_name(set.application, set.timestep);
+    const std::string name = name_of_set(set);
     if (wanted.empty() ? set.latest : name == wanted) return set;
   }
   if (!wanted.empty()) return problem("there is no set {} in that folder", wanted);
@@ -21,6 +22,11 @@ Outcome<std::optional<msg::ListSets::Entry>> choose_set(client::Filesystem& file
 
 Outcome<std::vector<SetImage>> images_of(client::Filesystem& filesystem, FileId folder,
                                          const msg::ListSets::Entry& set) {
+  if (is_named(set)) {
+    return problem(
+        "the images of the set {} are not named A.Ni.Tj: programs read them by their paths",
+        set.application);
+  }
   auto entries = filesystem.read_directory(folder);
   if (!entries) return failed("the folder", entries.error());
   std::vector<SetImage> images;

@@ -135,7 +135,7 @@ Outcome<void> look_below(Found& found, const DrainFolder& top, const std::string
         if (auto read = read_manifest(found, *folder, below); !read) return read;
       } else if (S_ISDIR(status->st_mode) && name != msg::kTemporaryFolder) {
         folders.push_back(join(below, name));
-      } else if (S_ISREG(status->st_mode) && !is_manifest(name)) {
+      } else if (S_ISREG(status->st_mode) && !is_pool_file(name)) {
         found.sizes.emplace(join(below, name), static_cast<std::uint64_t>(status->st_size));
       }
     }

@@ -8,6 +8,7 @@
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/process.h"
+#include "tools/base/set_names.h"
 #include "tools/base/share_out.h"
 #include "tools/base/show.h"
 #include "tools/data/set_images.h"
@@ -116,7 +117,7 @@ int run_restart_test(const RestartTestOptions& options, const std::string& invok
   }
   if (slowest == nullptr) return complain("that set has no images any more");
   const double rate = static_cast<double>(bytes) / 1e6 / slowest->seconds;
-  const std::string name = set_name((*set)->application, (*set)->timestep);
+  const std::string name = name_of_set(**set);
   if (options.json) {
     print(Json{{"set", name},
                {"images", loads.size()},

@@ -35,6 +35,27 @@ TEST_CASE("a chunk is found by name until its last reference goes, then its exte
   CHECK(table.stored_bytes() == 0);
 }
 
+TEST_CASE(
+    "what may be given up counts a shared chunk once, and none that an undrained version has") {
+  ChunkTable table;
+  const ChunkIndex at = table.add(named(5));
+  for (int file = 0; file < 12; ++file) table.refer(at, true);
+  CHECK(table.drained_bytes() == 0);
+  for (int file = 0; file < 11; ++file) table.mark_drained(at);
+  CHECK(table.drained_bytes() == 0);
+  table.mark_drained(at);
+  CHECK(table.drained_bytes() == 1088);
+  std::vector<FreedExtent> freed;
+  table.set_copies(at, {{BenefactorId{1}, 64}, {BenefactorId{2}, 64}}, freed);
+  CHECK(table.drained_bytes() == 2 * 1088);
+  table.mark_undrained(at);
+  CHECK(table.drained_bytes() == 0);
+  table.release(at, true, freed);
+  CHECK(table.drained_bytes() == 2 * 1088);
+  for (int file = 0; file < 11; ++file) table.release(at, false, freed);
+  CHECK(table.drained_bytes() == 0);
+}
+
 TEST_CASE("the index stays right while many chunks come and go") {
   ChunkTable table;
   Prng prng(11);

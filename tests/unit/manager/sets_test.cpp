@@ -23,6 +23,7 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 ImageSet set_at(std::uint64_t timestep, std::uint64_t sequence, std::uint64_t images = 2,
                 std::uint64_t drained = 0) {
   ImageSet set;
+  set.name = set_name("a", timestep);
   set.application = "a";
   set.timestep = timestep;
   set.images = images;

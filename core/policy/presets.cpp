@@ -1,0 +1,55 @@
+#include "core/policy/presets.h"
+
+#include <algorithm>
+
+namespace stdchk {
+namespace {
+
+constexpr Preset kPresets[] = {
+    {"lammps", "set=names series={A}.{T}.{N|base}", "",
+     "LAMMPS: restart 1000 NAME.*.% (one file for each rank and a base file)"},
+    {"lammps-n", "set=names series={A}.N{N|base}.T{T}", "", "LAMMPS: restart 1000 NAME.N%.T*"},
+    {"names", "set=names series={A}.N{N}.T{T}", "",
+     "A.Ni.Tj: the names that stdchk knows without a rule"},
+    {"gromacs", "set=names series={A}_step{T}.cpt", "images=1", "GROMACS: mdrun -cpnum"},
+    {"criu", "set=directory marker=inventory.img", "",
+     "CRIU: one directory of images for each dump"},
+    {"dmtcp", "set=directory marker=dmtcp_restart_script*.sh", "",
+     "DMTCP: one --ckptdir for each checkpoint"},
+    {"dcp",
+     "set=directory set-names=step-*|step_*|checkpoint-*|checkpoint_* marker=.metadata "
+     "pointer=latest|LATEST|latest.txt",
+     "", "PyTorch distributed checkpoints: a directory with .metadata for each step"},
+    {"megatron",
+     "set=directory set-names=iter_* marker=.metadata pointer=latest_checkpointed_iteration.txt",
+     "", "Megatron-LM: iter_NNNNNNN, distributed format"},
+    {"deepspeed", "set=directory set-names=global_step* pointer=latest|latest_universal", "",
+     "DeepSpeed: global_stepN, and the file latest"},
+    {"amrex", "set=directory set-names=chk*|plt* marker=Header", "",
+     "AMReX: chkNNNNN and pltNNNNN"},
+    {"adios", "set=directory set-names=*.bp marker=profiling.json", "", "ADIOS2: BP4 and BP5"},
+    {"hdf5", "set=names series={A}.{T}.h5", "images=1", "HDF5: one file for each timestep"},
+    {"netcdf", "set=names series={A}.{T}.nc", "images=1", "NetCDF: one file for each timestep"},
+    {"lammps-single", "set=names series={A}.{T}", "images=1",
+     "LAMMPS: restart 1000 NAME.* (one file)"},
+};
+
+}  // namespace
+
+std::span<const Preset> presets() { return kPresets; }
+
+const Preset* find_preset(std::string_view name) {
+  const auto found = std::ranges::find(kPresets, name, &Preset::name);
+  return found == std::end(kPresets) ? nullptr : &*found;
+}
+
+std::string preset_names() {
+  std::string text;
+  for (const Preset& preset : kPresets) {
+    if (!text.empty()) text += ", ";
+    text += preset.name;
+  }
+  return text;
+}
+
+}  // namespace stdchk

@@ -1,0 +1,242 @@
+#include "manager/sets/directory_sets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace stdchk::manager {
+namespace {
+
+/// Calls `visit(file)` for all that is below the directory; a directory comes after its entries.
+template <class Visit>
+void for_each_below(const State& state, const File& directory, const Visit& visit) {
+  struct Level {
+    const File* at;
+    std::map<std::string, FileId, std::less<>>::const_iterator next;
+  };
+  std::vector<Level> levels{{&directory, directory.children.begin()}};
+  while (!levels.empty()) {
+    Level& level = levels.back();
+    if (level.next == level.at->children.end()) {
+      if (levels.size() > 1) visit(*level.at);
+      levels.pop_back();
+      continue;
+    }
+    const File& child = *state.file((level.next++)->second);
+    if (child.type == FileType::kDirectory) {
+      levels.push_back({&child, child.children.begin()});
+    } else {
+      visit(child);
+    }
+  }
+}
+
+bool is_marker(const File& file, FileId directory, const NamePatterns& markers) {
+  return file.parent == directory && markers.match(file.name);
+}
+
+/// Returns true for a file that the drain still has to take.
+bool is_undrained(const File& file) {
+  return file.type == FileType::kRegular && file.newest.version > 0 && !file.newest.drained;
+}
+
+}  // namespace
+
+void DirectorySets::changed(FileId folder) {
+  std::erase_if(waits_for_, [&](const auto& entry) { return state_.file(entry.first) == nullptr; });
+  if (scanned_.empty()) return;
+  if (const FileId directory = state_.set_directory(folder)) scanned_.erase(directory);
+  // The folder's policy may have changed, or the directory is gone.
+  std::erase_if(scanned_, [&](const auto& entry) {
+    const File* const directory = state_.file(entry.first);
+    return directory == nullptr || directory->parent == folder;
+  });
+}
+
+ImageSet DirectorySets::scan(const File& directory, const SetRules& rules) const {
+  const NamePatterns markers(rules.marker);
+  ImageSet set;
+  set.name = directory.name;
+  set.application = rules.set_names;
+  set.directory = directory.id;
+  for_each_below(state_, directory, [&](const File& file) {
+    if (file.type != FileType::kRegular || file.newest.version == 0) return;
+    ++(is_marker(file, directory.id, markers) ? set.others : set.images);
+    set.drained += file.newest.drained ? 1 : 0;
+    set.bytes += file.newest.size_bytes;
+    set.sequence = std::max(set.sequence, file.newest.sequence);
+    set.newest_ns = std::max(set.newest_ns, file.ctime_ns);
+    set.members.push_back(file.id);
+  });
+  return set;
+}
+
+/// Returns the directories in which a session writes a file now.
+std::set<FileId> DirectorySets::written_now() const {
+  std::set<FileId> out;
+  for (const auto& [id, session] : sessions_.all()) {
+    const File* const file = state_.file(session.file);
+    if (file == nullptr) continue;
+    const FileId folder = file->parent    ? file->parent
+                          : file->pending ? file->pending->parent
+                                          : FileId{};
+    if (const FileId directory = state_.set_directory(folder)) out.insert(directory);
+  }
+  return out;
+}
+
+/// Returns the newest commit of a pointer in the folder; 0 without a pointer.
+std::uint64_t DirectorySets::pointer_of(const File& folder, const SetRules& rules) const {
+  const NamePatterns pointers(rules.pointer);
+  std::uint64_t newest = 0;
+  if (pointers.empty()) return newest;
+  for (const auto& [name, id] : folder.children) {
+    const File& file = *state_.file(id);
+    if (file.type != FileType::kRegular || !pointers.match(name)) continue;
+    newest = std::max(newest, file.newest.sequence);
+  }
+  return newest;
+}
+
+/// Decides whether the directory is whole. `pointer`: the newest commit of a pointer beside it.
+void DirectorySets::judge(ImageSet& set, const SetRules& rules, std::uint64_t wanted,
+                          std::uint64_t pointer) const {
+  const File& directory = *state_.file(set.directory);
+  const std::string_view marker = rules.marker;
+  const bool is_committed = directory.xattrs.contains(std::string(kXattrCommitted));
+  set.is_whole_directory = false;
+  set.problem.clear();
+  if (set.members.empty()) {
+    set.problem = "it has no files";
+  } else if (set.in_use) {
+    set.problem = "a file in it is being written";
+  } else if (is_committed) {
+    set.is_whole_directory = true;
+  } else if (!marker.empty() && set.others == 0) {
+    set.problem = fmt::format("no file in it matches marker={}", marker);
+  } else if (wanted > set.images) {
+    set.problem = fmt::format("it has {} of {} files", set.images, wanted);
+  } else if (!marker.empty() || wanted > 0) {
+    set.is_whole_directory = true;
+  } else if (pointer > 0) {
+    set.is_whole_directory = set.sequence < pointer;
+    if (!set.is_whole_directory) set.problem = "no pointer was written after it";
+  } else {
+    set.problem = "nothing says that it is whole: set a marker or images, or use stdchk set commit";
+  }
+}
+
+std::vector<ImageSet> DirectorySets::sets_of(const File& folder, std::uint64_t wanted) {
+  std::vector<ImageSet> sets;
+  const SetRules rules = state_.set_rules(folder);
+  const std::set<FileId> written = written_now();
+  const std::uint64_t pointer = pointer_of(folder, rules);
+  for (const auto& [name, id] : folder.children) {
+    const File& directory = *state_.file(id);
+    if (directory.type != FileType::kDirectory || state_.set_directory(id) != id) continue;
+    auto known = scanned_.find(id);
+    if (known == scanned_.end()) known = scanned_.emplace(id, scan(directory, rules)).first;
+    ImageSet set = known->second;
+    set.in_use = written.contains(id);
+    set.pinned = folder.xattrs.contains(std::string(kXattrPin) + set.name);
+    judge(set, rules, wanted, pointer);
+    sets.push_back(std::move(set));
+  }
+  std::ranges::stable_sort(sets, {}, &ImageSet::sequence);
+  return sets;
+}
+
+bool DirectorySets::in_use(const File& directory) const {
+  bool used = !directory.pending_children.empty();
+  for_each_below(state_, directory, [&](const File& file) {
+    used = used || file.keeps > 0 || !file.pending_children.empty();
+  });
+  return used;
+}
+
+std::vector<DirectorySets::Name> DirectorySets::removal_of(const File& directory) const {
+  const SetRules rules = state_.set_rules(directory);
+  const NamePatterns markers(rules.marker);
+  std::vector<Name> names;
+  std::size_t first = 0;
+  for_each_below(state_, directory, [&](const File& file) {
+    const bool is_first = is_marker(file, directory.id, markers);
+    const auto at = is_first ? names.begin() + static_cast<std::ptrdiff_t>(first++) : names.end();
+    names.insert(at, {file.parent, file.name, file.type == FileType::kDirectory});
+  });
+  names.push_back({directory.parent, directory.name, true});
+  return names;
+}
+
+/// Returns a file of the directory that is drained before the marker; none when the marker may go.
+FileId DirectorySets::marker_waits_for(const File& marker, FileId directory,
+                                       const NamePatterns& markers) const {
+  for (const auto& [sequence, id] : state_.undrained()) {
+    const File& file = *state_.file(id);
+    if (id == marker.id || is_marker(file, directory, markers)) continue;
+    if (state_.is_below(id, directory)) return id;
+  }
+  return written_now().contains(directory) ? marker.id : FileId{};
+}
+
+/// Returns a file that is drained before the pointer; none when the drain may take the pointer. The
+/// pointer itself means: a set must become whole first.
+FileId DirectorySets::pointer_waits_for(const File& pointer, const File& folder,
+                                        const SetRules& rules, const Skips& skips) {
+  const std::uint64_t written = pointer.newest.sequence;
+  const auto is_of_folder = [&](const File& file) {
+    const FileId directory = state_.set_directory(file.id);
+    return directory && state_.file(directory)->parent == folder.id;
+  };
+  for (const auto& [sequence, id] : state_.undrained()) {
+    if (sequence > written) break;
+    const File& file = *state_.file(id);
+    if (id != pointer.id && is_of_folder(file) && !skips(file)) return id;
+  }
+  // The pointer names the newest set that was begun before the pointer was written.
+  const ImageSet* named = nullptr;
+  const std::uint64_t wanted = state_.policy(folder).get(PolicyKey::kImages);
+  const std::vector<ImageSet> sets = sets_of(folder, wanted);
+  for (const ImageSet& set : sets) {
+    const bool is_before = std::ranges::any_of(
+        set.members, [&](FileId id) { return state_.file(id)->newest.sequence < written; });
+    if (is_before) named = &set;
+  }
+  if (named == nullptr) return {};
+  const bool can_be_whole = !rules.marker.empty() || wanted > 0;
+  if (named->in_use || (can_be_whole && !named->is_whole_directory)) return pointer.id;
+  for (const FileId id : named->members) {
+    if (is_undrained(*state_.file(id))) return id;
+  }
+  return {};
+}
+
+bool DirectorySets::holds(const File& file, const Skips& skips) {
+  if (!state_.has_directory_sets() || !file.parent) return false;
+  const auto known = waits_for_.find(file.id);
+  if (known != waits_for_.end()) {
+    const File* const first = known->second == file.id ? nullptr : state_.file(known->second);
+    if (first != nullptr && first->parent && is_undrained(*first) && !skips(*first)) return true;
+    waits_for_.erase(known);
+  }
+  const FileId directory = state_.set_directory(file.id);
+  const File& folder = *state_.file(file.parent);
+  FileId first;
+  if (directory) {
+    const SetRules rules = state_.set_rules(folder);
+    const NamePatterns markers(rules.marker);
+    if (is_marker(file, directory, markers)) first = marker_waits_for(file, directory, markers);
+  } else {
+    const SetRules rules = state_.set_rules(folder);
+    const NamePatterns pointers(rules.pointer);
+    if (rules.by_directory && pointers.match(file.name)) {
+      first = pointer_waits_for(file, folder, rules, skips);
+    }
+  }
+  if (!first) return false;
+  waits_for_[file.id] = first;
+  return true;
+}
+
+}  // namespace stdchk::manager

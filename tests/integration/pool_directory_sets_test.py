@@ -1,0 +1,190 @@
+"""Tests checkpoints that are directories: completeness, the order of the drain, what a lost pool leaves, and
+rules of sets that later pools find in the drain directory."""
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import restart_manager
+from processes import is_running, wait_until
+
+MIB = 1 << 20
+RULES = ("set=directory", "set-names=step-*", "marker=.metadata", "pointer=latest")
+
+
+def write_checkpoint(folder, step, shards=4, size=2 * MIB):
+    """Writes files as PyTorch's distributed checkpoints have them: shards, then `.metadata` with their checksums,
+    then the pointer."""
+    directory = folder / f"step-{step}"
+    directory.mkdir()
+    checksums = {}
+    for rank in range(shards):
+        content = os.urandom(size)
+        (directory / f"__{rank}_0.distcp").write_bytes(content)
+        checksums[f"__{rank}_0.distcp"] = hashlib.sha256(content).hexdigest()
+    (directory / ".metadata").write_text(json.dumps(checksums))
+    (folder / "latest.new").write_text(directory.name)
+    os.replace(folder / "latest.new", folder / "latest")
+
+
+def load(folder):
+    """Loads the checkpoint that the pointer names. Returns its name; None without a pointer."""
+    if not (folder / "latest").exists():
+        return None
+    directory = folder / (folder / "latest").read_text()
+    for name, checksum in json.loads((directory / ".metadata").read_text()).items():
+        assert hashlib.sha256((directory / name).read_bytes()).hexdigest() == checksum, name
+    return directory.name
+
+
+def sets_of(pool, folder):
+    found = json.loads(pool.stdchk("set", "list", "--json", folder).stdout)["sets"]
+    return {one["set"]: one for one in found}
+
+
+def lose(pool):
+    """Kills all processes of the pool at once, and unmounts what is left."""
+    pids = [member["pid"] for member in pool.record["members"]] + [one.pid for one in pool.hand_processes]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for process in pool.hand_processes:
+        process.wait(10)
+    wait_until(lambda: not any(map(is_running, pids)), "the end of the pool")
+    unmount = ["umount", "--lazy"] if os.geteuid() == 0 else ["fusermount3", "-uz"]
+    subprocess.run([*unmount, pool.mount], check=False, capture_output=True)
+    pool.stdchk("down", pool.mount, check=False)
+
+
+def set_rules(pool, folder, *rules):
+    folder.mkdir(exist_ok=True)
+    return pool.stdchk("policy", "set", folder, *rules)
+
+
+def wait_to_lose(there, moment):
+    """Returns at the moment when the pool is to be lost: a time in seconds, or the first file of that pattern."""
+    if isinstance(moment, float):
+        return time.sleep(moment)
+    until = time.monotonic() + 60
+    while not any(there.glob(moment)):
+        assert time.monotonic() < until, f"no {moment} in {there}"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("moment", ["step-*/.metadata", "latest", 0.5, random.uniform(0.2, 6)],
+                         ids=["at the first marker", "at the pointer", "early", "at random"])
+def test_what_the_pointer_names_can_be_loaded_after_the_pool_was_lost_in_mid_drain(pool, moment):
+    pool.up("--drain-rate", "6M", "--drain-yields", "off", benefactors=2, memory="128M")
+    run, there = pool.mount / "run", pool.drain / "run"
+    set_rules(pool, run, *RULES)
+    for step in range(3):
+        write_checkpoint(run, step, size=4 * MIB)
+    assert load(run) == "step-2"
+    wait_to_lose(there, moment)
+    lose(pool)
+    # A marker in the drain directory means: all files of its set are there.
+    for marker in there.glob("step-*/.metadata"):
+        for name, checksum in json.loads(marker.read_text()).items():
+            assert hashlib.sha256((marker.parent / name).read_bytes()).hexdigest() == checksum
+    load(there)
+
+
+def test_a_killed_writer_leaves_a_set_that_is_not_complete(pool):
+    pool.up(benefactors=2, memory="128M")
+    run = pool.mount / "run"
+    set_rules(pool, run, *RULES)
+    write_checkpoint(run, 1)
+    (run / "step-2").mkdir()
+    writer = subprocess.Popen(["sh", "-c", f"exec 3>{run}/step-2/__0_0.distcp; head -c 1M /dev/zero >&3; "
+                               "echo written; exec sleep 60"], stdout=subprocess.PIPE)
+    assert writer.stdout.readline() == b"written\n"
+    writer.kill()
+    writer.wait()
+    wait_until(lambda: sets_of(pool, run)["step-1"]["complete"], "the first set")
+    assert not sets_of(pool, run).get("step-2", {}).get("complete")
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    assert load(pool.drain / "run") == "step-1"
+
+
+def test_keep_and_pin_and_commit_work_on_directories(pool):
+    pool.up(benefactors=2, memory="128M")
+    run = pool.mount / "run"
+    set_rules(pool, run, "set=directory", "set-names=step-*", "marker=.metadata", "keep=1")
+    write_checkpoint(run, 1, size=100)
+    pool.stdchk("set", "pin", run / "step-1")
+    for step in (2, 3):
+        write_checkpoint(run, step, size=100)
+    wait_until(lambda: set(sets_of(pool, run)) == {"step-1", "step-3"}, "the removal of step-2")
+    pool.stdchk("set", "unpin", run / "step-1")
+    wait_until(lambda: set(sets_of(pool, run)) == {"step-3"}, "the removal of step-1")
+    (run / "step-4").mkdir()
+    (run / "step-4" / "data").write_text("all of it")
+    assert not sets_of(pool, run)["step-4"]["complete"]
+    pool.stdchk("set", "commit", run / "step-4")
+    wait_until(lambda: sets_of(pool, run).get("step-4", {}).get("complete"), "the commit")
+    wait_until(lambda: not (run / "step-3").exists(), "the removal of step-3")
+
+
+def test_rules_are_found_again_by_a_restarted_manager_and_by_the_next_pool(pool):
+    pool.up(benefactors=1, memory="64M")
+    run = pool.mount / "run"
+    set_rules(pool, run, *RULES, "keep=2")
+    pool.kill("manager")
+    restart_manager(pool)
+
+    def rules(folder):
+        shown = json.loads(pool.stdchk("policy", "get", "--json", folder).stdout)
+        return {key: shown[key]["value"] for key in ("set", "set-names", "marker", "pointer", "keep")}
+
+    wanted = {"set": "directory", "set-names": "step-*", "marker": ".metadata", "pointer": "latest", "keep": "2"}
+    wait_until(lambda: rules(run) == wanted, "the rules")
+    write_checkpoint(run, 1, size=1000)
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    lose(pool)
+    assert not (pool.drain / "run" / ".stdchk-policy").exists()  # a link without a file behind it
+    assert "marker=.metadata" in os.readlink(pool.drain / "run" / ".stdchk-policy")
+    pool.up(benefactors=1, memory="64M")
+    assert rules(run) == wanted
+    assert sets_of(pool, run)["step-1"]["complete"]
+    assert sorted(os.listdir(run)) == ["latest", "step-1"]
+
+
+def test_names_by_pattern_and_presets(pool):
+    pool.up(benefactors=1, memory="64M")
+    lammps = pool.mount / "lammps"
+    lammps.mkdir()
+    for name in ("r.0100.base", "r.0100.0", "r.0100.1", "r.0200.0"):
+        (lammps / name).write_text(name)
+    said = pool.stdchk("policy", "suggest", lammps).stdout
+    assert "preset=lammps images=2" in said
+    pool.stdchk("policy", "set", lammps, "preset=lammps", "images=2")
+    wait_until(lambda: os.path.islink(lammps / "latest"), "the link")
+    assert os.readlink(lammps / "latest") == "r.0100.*"
+    assert sets_of(pool, lammps)["r.0100.*"]["complete"]
+    assert not sets_of(pool, lammps)["r.0200.*"]["complete"]
+    with pytest.raises(OSError):
+        (lammps / "latest").write_text("a stray file")
+    assert sorted(os.listdir(lammps))[-1] == "r.0200.0"
+    idle = pool.stdchk("policy", "set", lammps, "series=restart.{T}.{N}")
+    assert "no file matches series=restart.{T}.{N}" in idle.stderr
+    refused = pool.stdchk("policy", "set", lammps, "series=restart.{N}", check=False)
+    assert refused.returncode != 0
+    assert "it has no {T}" in refused.stderr
+
+
+def test_two_names_of_one_rank_are_never_two_members(pool):
+    pool.up(benefactors=1, memory="64M")
+    app = pool.mount / "app"
+    app.mkdir()
+    pool.stdchk("policy", "set", app, "images=2")
+    for name in ("a.N0.T1", "a.N00.T1", "b.N0.T007", "b.N1.T007"):
+        (app / name).write_text(name)
+    wait_until(lambda: os.path.islink(app / "latest"), "the link")
+    assert os.readlink(app / "latest") == "b.*.T007"
+    assert not sets_of(pool, app)["a.*.T1"]["complete"]

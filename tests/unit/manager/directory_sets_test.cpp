@@ -1,0 +1,311 @@
+#include "manager/sets/directory_sets.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/policy/folder_settings.h"
+#include "core/policy/image_name.h"
+#include "core/policy/set_rules.h"
+#include "tests/unit/manager/world.h"
+
+namespace {
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace stdchk::manager::test;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArena = 64 * limits::kMiB;
+constexpr std::uint32_t kPointerBytes =
+    100;  // of the pointer to set 0; one more for each later set
+
+/// Checkpoints as PyTorch writes them: a directory of shards for each step, with `.metadata` last,
+/// and the pointer `latest` beside them.
+class Trainer {
+ public:
+  explicit Trainer(TestClient& client) : client_(client) {}
+
+  void set_policy(const std::string& text) {
+    const auto settings = parse_folder_settings(text);
+    REQUIRE(settings);
+    for (const auto& [key, value] : settings->rules) {
+      const std::string name = std::string(kXattrRule) + key;
+      REQUIRE(client_.call(msg::SetXattr{client_.id, kRootFile, name, value}));
+    }
+    if (settings->policy.settings.empty()) return;
+    REQUIRE(client_.call(msg::SetPolicy{client_.id, kRootFile, settings->policy}));
+  }
+  FileId make_directory(const std::string& name) {
+    const auto made = client_.call(msg::MakeDirectory{client_.id, kRootFile, name, 0755});
+    REQUIRE(made);
+    return directories_[name] = made->attributes.id;
+  }
+  /// Writes a file anew. A `path` with a slash is in one of the directories.
+  FileId write(const std::string& path, std::uint32_t length = 1000) {
+    const std::size_t slash = path.find('/');
+    msg::OpenSession open;
+    open.client = client_.id;
+    open.parent = slash == std::string::npos ? kRootFile : directories_.at(path.substr(0, slash));
+    open.name = slash == std::string::npos ? path : path.substr(slash + 1);
+    open.mode = 0644;
+    open.want_bytes = 4096;
+    const auto there = client_.call(msg::Lookup{client_.id, open.parent, open.name});
+    if (there) {
+      open.file = there->attributes.id;
+      open.parent = {};
+      open.truncate = true;
+    }
+    const auto opened = client_.call(open);
+    REQUIRE(opened);
+    auto commit = TestClient::commit_of(opened->session, opened->grants.at(0), 0, length, ++chunk_);
+    commit.set_size = true;
+    commit.size_bytes = length;
+    commit.end = true;
+    REQUIRE(client_.call(commit));
+    return opened->attributes.id;
+  }
+  msg::ListSets::Entry set(const std::string& name) {
+    const auto sets = client_.call(msg::ListSets{kRootFile});
+    REQUIRE(sets);
+    const auto found = std::ranges::find_if(sets->sets, [&](const auto& one) {
+      return (one.timestep == kNamedTimestep ? one.application
+                                             : set_name(one.application, one.timestep)) == name;
+    });
+    REQUIRE(found != sets->sets.end());
+    return *found;
+  }
+  std::string latest() {
+    const auto link = client_.lookup(kLatestName);
+    if (!link) return "";
+    const auto target = client_.call(msg::ReadSymlink{link->id});
+    return target ? target->target : "a file";
+  }
+
+ private:
+  TestClient& client_;
+  std::map<std::string, FileId> directories_;
+  std::uint64_t chunk_ = 0;
+};
+
+/// The files that got their names in the drain directory, with their lengths, in that order.
+std::vector<std::pair<std::string, std::uint64_t>> named(const TestBenefactor& benefactor) {
+  std::vector<std::pair<std::string, std::uint64_t>> out;
+  for (const auto& finish : benefactor.all<msg::DrainFinish>()) {
+    out.emplace_back(finish.path, finish.size_bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a directory is a complete set when its marker is there and nothing in it is written") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  Trainer trainer(client);
+  trainer.set_policy("set=directory set-names=step-* marker=.metadata");
+  const FileId directory = trainer.make_directory("step-1");
+  trainer.make_directory("logs");
+  trainer.write("step-1/0.distcp");
+  world.pass(1s);
+  CHECK_FALSE(trainer.set("step-1").complete);
+  CHECK(client.call(msg::ListSets{kRootFile})->sets.size() == 1);
+  msg::OpenSession open;
+  open.client = client.id;
+  open.parent = directory;
+  open.name = "1.distcp";
+  const auto opened = client.call(open);
+  REQUIRE(opened);
+  trainer.write("step-1/.metadata");
+  world.pass(1s);
+  CHECK_FALSE(trainer.set("step-1").complete);
+  CHECK(trainer.latest().empty());
+  REQUIRE(client.call(msg::CloseSession{opened->session}));
+  world.pass(2s);
+  CHECK(trainer.set("step-1").complete);
+  CHECK(trainer.latest() == "step-1");
+}
+
+TEST_CASE("a number of files, a pointer or a user says that a directory is whole") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  Trainer trainer(client);
+  trainer.set_policy("set=directory images=2");
+  const FileId directory = trainer.make_directory("one");
+  trainer.write("one/a");
+  CHECK_FALSE(trainer.set("one").complete);
+  trainer.write("one/b");
+  CHECK(trainer.set("one").complete);
+  trainer.set_policy("images=unknown pointer=newest");
+  CHECK_FALSE(trainer.set("one").complete);
+  trainer.write("newest");
+  CHECK(trainer.set("one").complete);
+  trainer.write("one/c");
+  CHECK_FALSE(trainer.set("one").complete);
+  REQUIRE(client.call(msg::SetXattr{client.id, directory, std::string(kXattrCommitted), "1"}));
+  CHECK(trainer.set("one").complete);
+}
+
+TEST_CASE("keep removes old directories, and their markers first") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  Trainer trainer(client);
+  trainer.set_policy("set=directory set-names=step-* marker=.metadata keep=1");
+  std::vector<FileId> directories;
+  for (const std::string name : {"step-1", "step-2", "step-3"}) {
+    directories.push_back(trainer.make_directory(name));
+    trainer.write(name + "/0");
+    if (name != "step-3") trainer.write(name + "/.metadata");
+  }
+  const File& second = *world.service->state().file(directories[1]);
+  const DirectorySets sets(world.service->state(), world.service->sessions());
+  const auto names = sets.removal_of(second);
+  REQUIRE(names.size() == 3);
+  CHECK(names.front().name == ".metadata");
+  CHECK(names.back().name == "step-2");
+  world.pass(2s);
+  CHECK(trainer.latest() == "step-2");
+  CHECK_FALSE(client.lookup("step-1"));
+  CHECK(client.lookup("step-2"));
+  CHECK(client.lookup("step-3"));
+  REQUIRE(client.call(msg::SetXattr{client.id, kRootFile, "user.stdchk.pin.step-2", "1"}));
+  trainer.write("step-3/.metadata");
+  world.pass(2s);
+  CHECK(trainer.latest() == "step-3");
+  CHECK(client.lookup("step-2"));
+  REQUIRE(client.call(
+      msg::SetXattr{client.id, kRootFile, "user.stdchk.pin.step-2", "1", msg::XattrMode{}, true}));
+  world.pass(2s);
+  CHECK_FALSE(client.lookup("step-2"));
+}
+
+TEST_CASE("whenever the pool is lost, what the pointer names is whole in the drain directory") {
+  constexpr std::uint32_t kSets = 3;
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    INFO("seed " << seed);
+    Prng prng(seed);
+    World world("/pfs");
+    world.start();
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    Trainer trainer(client);
+    trainer.set_policy("preset=dcp");
+    std::vector<std::uint32_t> shards;
+    for (std::uint32_t step = 0; step < kSets; ++step) {
+      const std::string directory = "step-" + std::to_string(step);
+      trainer.make_directory(directory);
+      shards.push_back(1 + static_cast<std::uint32_t>(prng.below(5)));
+      for (std::uint32_t shard = 0; shard < shards.back(); ++shard) {
+        const FileId file = trainer.write(directory + "/" + std::to_string(shard));
+        // The storage of some files answers late.
+        if (prng.below(4) == 0) benefactor.hangs.insert(file);
+        if (prng.below(3) == 0) world.pass(100ms);
+      }
+      // Some programs write the pointer before the marker.
+      const bool early = prng.below(4) == 0;
+      if (early) trainer.write("latest", kPointerBytes + step);
+      trainer.write(directory + "/.metadata");
+      if (!early) trainer.write("latest", kPointerBytes + step);
+      world.pass(std::chrono::milliseconds(100 * prng.below(5)));
+    }
+    benefactor.hangs.clear();
+    for (rpc::Responder& late : benefactor.hung) late(msg::Reply{msg::DrainPieces::Reply{}});
+    benefactor.hung.clear();
+    for (int i = 0; i < 5; ++i) {
+      benefactor.beat();
+      REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+      world.pass(1s);
+    }
+    // The pool may be lost after each of these steps: each beginning of the list is a drain
+    // directory.
+    std::map<std::string, std::uint64_t> there;
+    for (const auto& [path, length] : named(benefactor)) {
+      there[path] = length;
+      if (!there.contains("latest")) continue;
+      const std::uint64_t step = there.at("latest") - kPointerBytes;
+      const std::string directory = "step-" + std::to_string(step) + "/";
+      REQUIRE(there.contains(directory + ".metadata"));
+      for (std::uint32_t shard = 0; shard < shards[step]; ++shard) {
+        REQUIRE(there.contains(directory + std::to_string(shard)));
+      }
+    }
+    CHECK(there.at("latest") == kPointerBytes + kSets - 1);
+    CHECK(client.call(msg::StatPool{})->drain_pending_files == 0);
+  }
+}
+
+TEST_CASE(
+    "names by pattern make sets, with files that are no rank's, and zeros as they are written") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  Trainer trainer(client);
+  trainer.write("restart.0100.0");
+  trainer.set_policy("series=restart.{T}.{N|base} images=2");
+  trainer.write("restart.0100.1");
+  world.pass(1s);
+  CHECK_FALSE(trainer.set("restart.0100.*").complete);
+  trainer.write("restart.0100.base");
+  world.pass(1s);
+  CHECK(trainer.set("restart.0100.*").complete);
+  CHECK(trainer.latest() == "restart.0100.*");
+  // A program that writes to the link does not make a file with a star.
+  CHECK(client.create("restart.0100.*").error().code == Code::kInvalidArgument);
+}
+
+TEST_CASE("two names of one rank are an error, and never two images") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  Trainer trainer(client);
+  trainer.set_policy("images=2");
+  trainer.write("a.N0.T1");
+  trainer.write("a.N00.T1");
+  trainer.write("b.N0.T1");
+  trainer.write("b.N1.T01");
+  trainer.write("c.N0.T001");
+  trainer.write("c.N1.T001");
+  world.pass(1s);
+  CHECK_FALSE(trainer.set("a.*.T1").complete);
+  const auto sets = client.call(msg::ListSets{kRootFile});
+  REQUIRE(sets);
+  const auto mixed = std::ranges::find(sets->sets, "b", &msg::ListSets::Entry::application);
+  REQUIRE(mixed != sets->sets.end());
+  CHECK_FALSE(mixed->complete);
+  CHECK(trainer.latest() == "c.*.T001");
+}
+
+TEST_CASE("a restarted manager knows sets by pattern and by directory") {
+  World world;
+  world.start();
+  {
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    Trainer trainer(client);
+    trainer.set_policy("series=r.{T} images=1");
+    trainer.write("r.7");
+    world.pass(1s);
+    CHECK(trainer.latest() == "r.7");
+  }
+  world.restart();
+  TestBenefactor benefactor(world, "b2", 2, kArena);
+  TestClient client(world, "again");
+  Trainer trainer(client);
+  world.pass(3s);
+  CHECK(trainer.set("r.7").complete);
+  trainer.set_policy("set=directory set-names=d*");
+  trainer.make_directory("d1");
+  trainer.write("d1/r.8");
+  CHECK(trainer.set("d1").images == 1);
+  CHECK(client.call(msg::ListSets{kRootFile})->sets.size() == 1);
+}

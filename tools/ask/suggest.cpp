@@ -1,0 +1,131 @@
+#include "tools/ask/suggest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/policy/folder_settings.h"
+#include "core/policy/name_patterns.h"
+#include "core/policy/presets.h"
+#include "core/policy/set_naming.h"
+
+namespace stdchk::tools {
+namespace {
+
+using Rules = std::map<std::string, std::string, std::less<>>;  ///< by key
+
+/// Returns the value of a rule; empty without the rule. It refers to `rules`.
+std::string_view value_of(const Rules& rules, std::string_view key) {
+  const auto found = rules.find(key);
+  return found == rules.end() ? std::string_view{} : std::string_view(found->second);
+}
+
+bool any_matches(const std::vector<std::string>& names, const NamePatterns& patterns) {
+  return std::ranges::any_of(names, [&](const auto& name) { return patterns.match(name); });
+}
+
+/// Counts the directories that are sets. A policy without a marker needs its pointer.
+std::uint64_t count_directories(const Rules& rules, const FolderNames& names) {
+  const NamePatterns sets(value_of(rules, "set-names"));
+  const NamePatterns markers(value_of(rules, "marker"));
+  const NamePatterns pointers(value_of(rules, "pointer"));
+  if (markers.empty() && !any_matches(names.files, pointers)) return 0;
+  return static_cast<std::uint64_t>(std::ranges::count_if(names.directories, [&](const auto& at) {
+    const bool is_set = sets.empty() || sets.match(at.first);
+    return is_set && (markers.empty() || any_matches(at.second, markers));
+  }));
+}
+
+struct Counts {
+  std::uint64_t sets = 0;
+  std::uint64_t ranks = 0;  ///< in the set that has most
+};
+
+/// Counts the sets of files. A set without one of the naming's words does not count.
+Counts count_images(const SetNaming& naming, const FolderNames& names) {
+  struct Set {
+    std::set<std::uint64_t> ranks;
+    std::set<std::uint64_t> words;
+  };
+  std::map<std::pair<std::string, std::uint64_t>, Set> sets;
+  for (const std::string& name : names.files) {
+    const auto image = naming.parse(name);
+    if (!image) continue;
+    Set& set = sets[{image->application, image->timestep}];
+    (image->is_word ? set.words : set.ranks).insert(image->node);
+  }
+  Counts counts;
+  for (const auto& [key, set] : sets) {
+    if (set.words.size() < naming.words().size() || set.ranks.empty()) continue;
+    ++counts.sets;
+    counts.ranks = std::max<std::uint64_t>(counts.ranks, set.ranks.size());
+  }
+  return counts;
+}
+
+SetNaming naming_of(const Rules& rules) {
+  const std::string_view text = value_of(rules, "series");
+  return text.empty() ? SetNaming() : SetNaming(text);
+}
+
+std::optional<Suggestion> try_preset(const Preset& preset, const FolderNames& names) {
+  const auto settings = parse_folder_settings(fmt::format("{} {}", preset.settings, preset.policy));
+  if (!settings) return std::nullopt;
+  const Rules& rules = settings->rules;
+  Suggestion out{fmt::format("{}={}", kPresetKey, preset.name), std::string(preset.files), 0};
+  if (value_of(rules, "set") == "directory") {
+    out.sets = count_directories(rules, names);
+  } else {
+    const Counts counts = count_images(naming_of(rules), names);
+    out.sets = counts.sets;
+    if (settings->policy.get(PolicyKey::kImages) == 0) {
+      out.settings += fmt::format(" images={}", counts.ranks);
+    }
+  }
+  if (out.sets == 0) return std::nullopt;
+  return out;
+}
+
+}  // namespace
+
+std::vector<Suggestion> suggest_policies(const FolderNames& names) {
+  std::vector<Suggestion> out;
+  for (const Preset& preset : presets()) {
+    if (auto suggestion = try_preset(preset, names)) out.push_back(std::move(*suggestion));
+  }
+  return out;
+}
+
+std::vector<std::string> find_idle_rules(
+    const std::map<std::string, std::string, std::less<>>& rules, const FolderNames& names) {
+  std::vector<std::string> out;
+  const std::string_view sets = value_of(rules, "set-names");
+  const std::string_view series = value_of(rules, "series");
+  if (value_of(rules, "set") != "directory") {
+    for (const char* key : {"set-names", "marker", "pointer"}) {
+      if (!value_of(rules, key).empty()) {
+        out.push_back(fmt::format("{} has no effect without set=directory", key));
+      }
+    }
+    const SetNaming naming = naming_of(rules);
+    const bool any = std::ranges::any_of(
+        names.files, [&](const auto& name) { return naming.parse(name).has_value(); });
+    if (!series.empty() && !names.files.empty() && !any) {
+      out.push_back(fmt::format("no file matches series={}", series));
+    }
+    return out;
+  }
+  if (!series.empty()) out.emplace_back("series has no effect with set=directory");
+  const NamePatterns patterns(sets);
+  const bool any = std::ranges::any_of(names.directories,
+                                       [&](const auto& at) { return patterns.match(at.first); });
+  if (!sets.empty() && !names.directories.empty() && !any) {
+    out.push_back(fmt::format("no subdirectory matches set-names={}", sets));
+  }
+  return out;
+}
+
+}  // namespace stdchk::tools
