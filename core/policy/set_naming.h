@@ -21,8 +21,8 @@ struct PatternName : ImageName {
 /// "|", {N} names files of a set that are no rank's and that a whole set needs: "{N|base}". All
 /// other characters stand for themselves.
 ///
-/// A pattern has {T} once, {A} and {N} at most once. A literal text separates two fields. Without
-/// {N} each image is a set.
+/// Each pattern names the field {T} once, {A} and {N} once or never. Literal text separates fields.
+/// Without {N} each image is a set.
 class SetNaming {
  public:
   /// The form A.Ni.Tj.

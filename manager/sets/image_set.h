@@ -12,8 +12,8 @@ namespace stdchk::manager {
 /// An extended attribute of a folder, this prefix and a set's name, protects the set from removal.
 inline constexpr std::string_view kXattrPin = "user.stdchk.pin.";
 
-/// An ImageSet is the checkpoint of one timestep in a folder: the images A.*.Tj of one application,
-/// or a directory with all files below (rule set=directory).
+/// An ImageSet is the checkpoint of one timestep in a folder. Its members are the images A.*.Tj of
+/// one application. With the rule set=directory they are all files below a directory.
 struct ImageSet {
   /// As users write it, zeros included: "heat.*.T007", "step-7".
   std::string name;

@@ -331,8 +331,8 @@ Result<Outcome> State::run(const AddBenefactor& command) {
 
 // ---- soft state -------------------------------------------------------------------------------
 
-/// Returns true for a name with a star that the link `latest` names: a program has opened the link,
-/// which stands for a set, as if it were a file.
+/// Returns true for a name with a star that the link `latest` names. Such a name comes from a
+/// program that has opened the link, which stands for a set, as a file.
 bool State::is_latest_target(const File& folder, std::string_view name) const {
   if (name.find('*') == std::string_view::npos) return false;
   const auto link_at = folder.children.find(kLatestName);

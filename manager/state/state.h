@@ -92,7 +92,7 @@ struct File {
   std::string target;                                           ///< of a symbolic link
   std::map<std::string, std::string> xattrs;
   Policy policy;  ///< of a directory: the settings made there
-  /// Of a directory: the rules of sets in its extended attributes; null: it has none.
+  /// The rules of sets in the extended attributes of a directory. Null: the directory has none.
   std::shared_ptr<const OwnRules> rules;
   /// Sets of this directory that are whole in the drain directory, the oldest first. At most
   /// limits::kDrainedSetsMax. The link in the drain directory names the last of them; without sets
@@ -165,7 +165,7 @@ class State {
   /// Returns true when a folder has the rule set=directory.
   bool has_directory_sets() const { return directory_set_folders_ > 0; }
   /// Returns the directory that is a set (rule set=directory) and has `id` in it, or is `id`.
-  /// Of nested ones it is the outermost. None: `id` is in no such directory.
+  /// Nested directories of sets belong to the outermost. None: `id` is in no such directory.
   FileId set_directory(FileId id) const;
   /// Returns the folder and the name of the set that the entry `name` of `folder` belongs to. The
   /// name is as drained_sets has it.

@@ -43,7 +43,7 @@ class Trainer {
     REQUIRE(made);
     return directories_[name] = made->attributes.id;
   }
-  /// Writes a file anew. A `path` with a slash is in one of the directories.
+  /// Writes a file anew. A `path` with a slash names a file of a directory made before.
   FileId write(const std::string& path, std::uint32_t length = 1000) {
     const std::size_t slash = path.find('/');
     msg::OpenSession open;
