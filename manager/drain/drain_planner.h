@@ -152,7 +152,6 @@ class DrainPlanner {
   Pool& pool_;
   SetKeeper& sets_;
   Scrubber& scrubber_;
-  const SessionTable& sessions_;
   Notices& notices_;
   const std::function<void()> on_name_given_;
   DrainPace pace_;

@@ -13,25 +13,25 @@
 #define MIB ((size_t)1 << 20)
 #define MUST(what) ((what) ? (void)0 : broken(#what, __LINE__))
 
-static void broken(const char* what, int line) {
+static inline void broken(const char* what, int line) {
   printf("line %d: %s does not hold; errno %s; %s\n", line, what, strerror(errno), stdchk_error());
   exit(1);
 }
 
-static stdchk_pool* connect_pool(void) {
+static inline stdchk_pool* connect_pool(void) {
   stdchk_pool* pool = stdchk_connect(NULL);
   MUST(pool != NULL);
   return pool;
 }
 
-static stdchk_file* open_file(stdchk_pool* pool, const char* path, int flags) {
+static inline stdchk_file* open_file(stdchk_pool* pool, const char* path, int flags) {
   stdchk_file* file = stdchk_open(pool, path, flags, 0644);
   MUST(file != NULL);
   return file;
 }
 
 /* Bytes that differ for each seed. */
-static unsigned char* random_bytes(uint64_t seed, size_t count) {
+static inline unsigned char* random_bytes(uint64_t seed, size_t count) {
   unsigned char* bytes = malloc(count);
   MUST(bytes != NULL);
   uint64_t state = seed * 0x9E3779B97F4A7C15U + 1;
@@ -42,16 +42,16 @@ static unsigned char* random_bytes(uint64_t seed, size_t count) {
   return bytes;
 }
 
-static void write_image(stdchk_pool* pool, const char* path, const unsigned char* bytes,
-                        size_t count) {
+static inline void write_image(stdchk_pool* pool, const char* path, const unsigned char* bytes,
+                               size_t count) {
   stdchk_file* file = open_file(pool, path, O_WRONLY | O_CREAT | O_TRUNC);
   MUST(stdchk_write(file, bytes, count) == (ssize_t)count);
   MUST(stdchk_close(file) == 0);
 }
 
 /* Checks that the file has exactly these bytes. */
-static void check_file(stdchk_pool* pool, const char* path, const unsigned char* bytes,
-                       size_t count) {
+static inline void check_file(stdchk_pool* pool, const char* path, const unsigned char* bytes,
+                              size_t count) {
   unsigned char* got = malloc(count + 1);
   stdchk_file* file = open_file(pool, path, O_RDONLY);
   size_t done = 0;
@@ -71,7 +71,7 @@ struct check_case {
 };
 
 /* Runs the case that the command line names. Returns the exit status. */
-static int run_case(const struct check_case* cases, size_t count, int argc, char** argv) {
+static inline int run_case(const struct check_case* cases, size_t count, int argc, char** argv) {
   for (size_t i = 0; argc == 2 && i < count; ++i) {
     if (strcmp(argv[1], cases[i].name) != 0) continue;
     stdchk_pool* pool = connect_pool();

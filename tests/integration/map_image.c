@@ -114,7 +114,8 @@ static void end_by_bus(int number) {
   _exit(3);
 }
 
-/* Two threads read pages of the place to which the mapping is moved: zeros before, the image's after. */
+/* Two threads read pages of the place to which the mapping is moved: zeros before, the image's
+ * after. */
 static unsigned char* chased(unsigned char* at, size_t length, size_t rounds) {
   struct chase chases[2] = {{0}, {0}};
   pthread_t threads[2];
@@ -126,7 +127,8 @@ static unsigned char* chased(unsigned char* at, size_t length, size_t rounds) {
     pthread_create(&threads[t], NULL, chaser, &chases[t]);
   }
   for (size_t i = 0; i < rounds; ++i) {
-    unsigned char* to = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    unsigned char* to = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     size_t page[2];
     for (int t = 0; t < 2; ++t) {
       page[t] = (2 * i + (size_t)t) * 5 * 4096 % length;

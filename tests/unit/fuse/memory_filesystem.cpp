@@ -8,6 +8,13 @@
 #include "core/base/limits.h"
 
 namespace stdchk::test {
+namespace {
+
+constexpr std::size_t kReplacedMax = 10000;
+/// The limit of a pool, too, for names and values of one file.
+constexpr std::size_t kXattrsBytesMax = 2 * limits::kXattrBytesMax;
+
+}  // namespace
 
 MemoryPool::MemoryPool() {
   auto root = std::make_shared<MemoryFile>();
@@ -29,8 +36,9 @@ std::int64_t MemoryPool::now_ns() {
 }
 
 std::shared_ptr<MemoryFile> MemoryPool::find(FileId id) {
-  auto found = files.find(id);
-  return found == files.end() ? nullptr : found->second;
+  if (const auto found = files.find(id); found != files.end()) return found->second;
+  const auto found = replaced.find(id);
+  return found == replaced.end() ? nullptr : found->second;
 }
 
 void MemorySession::mark(std::uint64_t from, std::uint64_t to) {
@@ -400,11 +408,13 @@ Status MemoryFilesystem::rename(const msg::Rename& change) {
       at = pool_->find(at->parent);
     }
     if (to && !change.exchange) {
-      bool onto_directory = to->attributes.type == FileType::kDirectory;
+      const bool onto_directory = to->attributes.type == FileType::kDirectory;
       if (moves_directory && !onto_directory) return fail(Code::kNotDirectory, "memory.rename");
       if (!moves_directory && onto_directory) return fail(Code::kIsDirectory, "memory.rename");
       if (!to->children.empty()) return fail(Code::kNotEmpty, "memory.rename");
       unlink_entry(*to_parent, change.to_name);
+      if (!onto_directory) pool_->replaced[to->attributes.id] = to;
+      if (pool_->replaced.size() > kReplacedMax) pool_->replaced.erase(pool_->replaced.begin());
     }
     from_parent->children.erase(change.from_name);
     to_parent->children[change.to_name] = from->attributes.id;
@@ -440,6 +450,11 @@ Status MemoryFilesystem::set_xattr(const msg::SetXattr& change) {
   if (change.mode == msg::XattrMode::kReplace && !has) {
     return fail(Code::kNoAttribute, "memory.setxattr");
   }
+  std::size_t bytes = change.name.size() + change.value.size();
+  for (const auto& [name, value] : file->xattrs) {
+    if (name != change.name) bytes += name.size() + value.size();
+  }
+  if (bytes > kXattrsBytesMax) return fail(Code::kNoSpace, "memory.setxattr");
   file->xattrs[change.name] = change.value;
   return {};
 }

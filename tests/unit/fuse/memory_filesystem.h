@@ -40,6 +40,8 @@ class MemoryPool {
 
   std::mutex mutex;
   std::map<FileId, std::shared_ptr<MemoryFile>> files;
+  /// files whose names a rename gave to others, and that can still be opened; the oldest goes first
+  std::map<FileId, std::shared_ptr<MemoryFile>> replaced;
   std::vector<MemoryFilesystem*> connections;
   std::vector<msg::ListAborted::Entry> aborted;
   std::uint64_t next_file = 2;
