@@ -32,7 +32,7 @@ static inline stdchk_file* open_file(stdchk_pool* pool, const char* path, int fl
 
 /* Bytes that differ for each seed. */
 static inline unsigned char* random_bytes(uint64_t seed, size_t count) {
-  unsigned char* bytes = malloc(count);
+  unsigned char* bytes = (unsigned char*)malloc(count);
   MUST(bytes != NULL);
   uint64_t state = seed * 0x9E3779B97F4A7C15U + 1;
   for (size_t i = 0; i < count; ++i) {
@@ -52,7 +52,7 @@ static inline void write_image(stdchk_pool* pool, const char* path, const unsign
 /* Checks that the file has exactly these bytes. */
 static inline void check_file(stdchk_pool* pool, const char* path, const unsigned char* bytes,
                               size_t count) {
-  unsigned char* got = malloc(count + 1);
+  unsigned char* got = (unsigned char*)malloc(count + 1);
   stdchk_file* file = open_file(pool, path, O_RDONLY);
   size_t done = 0;
   for (ssize_t length = 1; length > 0 && done <= count; done += (size_t)length) {

@@ -492,7 +492,7 @@ def test_a_policy_is_set_on_a_folder_and_holds_below_it(pool):
     (["set", "commit"], ["commit", "KEY=VALUE"]),
     (["set"], ["KEY=VALUE"]),
     (["get", "keep=3"], ["get", "no KEY=VALUE"]),
-    (["list"], ["list", "get and set"]),
+    (["list"], ["list", "get, set and suggest"]),
 ])
 def test_a_bad_policy_is_refused_in_one_sentence(module_pool, arguments, words):
     if not os.path.ismount(module_pool.mount):

@@ -143,7 +143,12 @@ int pin_set(const SetOptions& options, bool pin) {
     if (!sets) return complain(describe(sets.error()));
     const bool there =
         std::ranges::any_of(sets->sets, [&](const auto& one) { return name_of_set(one) == name; });
-    if (!there) return complain(fmt::format("there is no set {} in that folder", name));
+    if (!there) {
+      return complain(
+          fmt::format("there is no set {} in that folder; a set is A.*.Tj, or a directory by the "
+                      "rule set=directory; stdchk set list shows them",
+                      name));
+    }
   }
   msg::SetXattr change;
   change.file = located->attributes.id;
