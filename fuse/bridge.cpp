@@ -34,8 +34,8 @@ void on_setattr(fuse_req_t r, fuse_ino_t node, struct stat* wanted, int mask,
   bridge(r).setattr(r, node, wanted, mask, info);
 }
 void on_readlink(fuse_req_t r, fuse_ino_t node) { bridge(r).readlink(r, node); }
-void on_mknod(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode, dev_t) {
-  bridge(r).mknod(r, parent, name, mode);
+void on_mknod(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode, dev_t device) {
+  bridge(r).mknod(r, parent, name, mode, device);
 }
 void on_mkdir(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode) {
   bridge(r).mkdir(r, parent, name, mode);
@@ -53,9 +53,9 @@ void on_rename(fuse_req_t r, fuse_ino_t from, const char* name, fuse_ino_t to, c
                unsigned flags) {
   bridge(r).rename(r, from, name, to, new_name, flags);
 }
-// Hard links are not offered: each node would need several parents, and no known checkpoint writer
-// uses them.
-void on_link(fuse_req_t r, fuse_ino_t, fuse_ino_t, const char*) { reply_error(r, EOPNOTSUPP); }
+void on_link(fuse_req_t r, fuse_ino_t node, fuse_ino_t parent, const char* name) {
+  bridge(r).link(r, node, parent, name);
+}
 void on_open(fuse_req_t r, fuse_ino_t node, fuse_file_info* info) { bridge(r).open(r, node, info); }
 void on_create(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode,
                fuse_file_info* info) {

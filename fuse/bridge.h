@@ -98,12 +98,13 @@ class Bridge {
   void setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int mask,
                fuse_file_info* info);
   void readlink(fuse_req_t request, fuse_ino_t node);
-  void mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode);
+  void mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device);
   void mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode);
   void remove(fuse_req_t request, fuse_ino_t parent, const char* name, bool directory);
   void symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const char* name);
   void rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_ino_t to,
               const char* new_name, unsigned flags);
+  void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t parent, const char* name);
   void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info);
   void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
               fuse_file_info* info);
@@ -138,6 +139,7 @@ class Bridge {
   void reply_entry(fuse_req_t request, const Attributes& attributes, fuse_ino_t parent,
                    std::string_view name);
   Status truncate(const NodePtr& node, Handle* handle, std::uint64_t size);
+  void lost_name(Node& node, std::uint32_t names_left);
   Status change_attributes(const NodePtr& node, const msg::SetAttributes& change);
   Status set_policy(const Node& node, std::string_view name, std::string_view value);
   void get_policy(fuse_req_t request, const Node& node, std::string_view name, std::size_t size);

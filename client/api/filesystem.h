@@ -164,8 +164,16 @@ class Filesystem {
   virtual Result<Attributes> make_symlink(FileId parent, std::string_view name,
                                           std::string_view target, Owner owner) = 0;
   virtual Result<std::string> read_symlink(FileId file) = 0;
-  virtual Status remove(FileId parent, std::string_view name, bool directory) = 0;
-  virtual Status rename(const msg::Rename& change) = 0;
+  /// Makes a FIFO, a socket, or a device with the number `device`.
+  virtual Result<Attributes> make_node(FileId parent, std::string_view name, FileType type,
+                                       Owner owner, std::uint32_t device) = 0;
+  /// Gives a committed file, which is no directory, one more name.
+  virtual Result<Attributes> make_link(FileId file, FileId parent, std::string_view name) = 0;
+  /// Removes a name. Returns how many names the file still has: 0 is certain; another number may
+  /// be out of date.
+  virtual Result<std::uint32_t> remove(FileId parent, std::string_view name, bool directory) = 0;
+  /// Renames a file. Returns how many names the file still has that lost its name, as remove().
+  virtual Result<std::uint32_t> rename(const msg::Rename& change) = 0;
   virtual Status set_xattr(const msg::SetXattr& change) = 0;
   virtual Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) = 0;
   /// Returns the settings in force; of a folder, also its own settings.

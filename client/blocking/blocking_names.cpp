@@ -215,29 +215,45 @@ Result<std::string> BlockingFilesystem::read_symlink(FileId file) {
   return std::move(reply.target);
 }
 
-Status BlockingFilesystem::remove(FileId parent, std::string_view name, bool directory) {
+Result<Attributes> BlockingFilesystem::make_node(FileId parent, std::string_view name,
+                                                 FileType type, Owner owner, std::uint32_t device) {
+  STDCHK_TRY(check_name(name));
+  return made(parent, name,
+              ask_for(msg::MakeNode{
+                  {}, parent, std::string(name), type, owner.mode, owner.uid, owner.gid, device}));
+}
+
+Result<Attributes> BlockingFilesystem::make_link(FileId file, FileId parent,
+                                                 std::string_view name) {
+  STDCHK_TRY(check_name(name));
+  return made(parent, name, ask_for(msg::MakeLink{{}, file, parent, std::string(name)}));
+}
+
+/// After a repeated call, the manager's answer does not name the file: the caller must ask.
+Result<std::uint32_t> BlockingFilesystem::remove(FileId parent, std::string_view name,
+                                                 bool directory) {
   STDCHK_TRY(check_name(name));
   auto reply = ask_for(msg::Remove{{}, parent, std::string(name), directory});
   if (!reply.has_value() || !reply->directory.id) {
     forget(parent, name, reply.has_value() ? reply->file : FileId{});
     if (!reply.has_value()) return fail(reply.error());
-    return {};
+    return reply->file ? reply->names_left : 1;
   }
   const Lock lock(engine_->shared().mutex);
   engine_->metadata().forget_name(parent, name);
   engine_->metadata().forget_file(reply->file);
   engine_->metadata().put(reply->directory);
-  return {};
+  return reply->names_left;
 }
 
-Status BlockingFilesystem::rename(const msg::Rename& change) {
+Result<std::uint32_t> BlockingFilesystem::rename(const msg::Rename& change) {
   STDCHK_TRY(check_name(change.from_name));
   STDCHK_TRY(check_name(change.to_name));
   auto reply = ask_for(change);
-  forget(change.from_parent, change.from_name, FileId{});
+  forget(change.from_parent, change.from_name, reply.has_value() ? reply->moved : FileId{});
   forget(change.to_parent, change.to_name, reply.has_value() ? reply->replaced : FileId{});
   if (!reply.has_value()) return fail(reply.error());
-  return {};
+  return reply->replaced ? reply->names_left : 1;
 }
 
 Status BlockingFilesystem::set_xattr(const msg::SetXattr& change) {

@@ -344,6 +344,32 @@ struct ReadSymlink $title("readlink") $kind(asks) $route(clientToManager) {
   }
 }
 
+struct MakeNode $title("mknod") $kind(changesNames) $route(clientToManager) {
+  # Makes a FIFO, a socket, or a device. The pool stores only its attributes: the kernel of each host opens it.
+  client @0 :UInt64 $type("ClientId");
+  parent @1 :UInt64 $type("FileId");
+  name @2 :Data $max("kNameBytesMax");
+  type @3 :Values.FileType;
+  mode @4 :UInt32;
+  uid @5 :UInt32;
+  gid @6 :UInt32;
+  device @7 :UInt32;  # of a device: its number; otherwise 0
+  struct Reply {
+    attributes @0 :Attributes;
+  }
+}
+
+struct MakeLink $title("link") $kind(changesNames) $route(clientToManager) {
+  # Gives a committed file, which is no directory, one more name (a hard link).
+  client @0 :UInt64 $type("ClientId");
+  file @1 :UInt64 $type("FileId");
+  parent @2 :UInt64 $type("FileId");
+  name @3 :Data $max("kNameBytesMax");
+  struct Reply {
+    attributes @0 :Attributes;
+  }
+}
+
 struct Remove $title("remove") $kind(changesNames) $route(clientToManager) {
   # Removes the name of a file, or an empty directory. The content of a file with sessions or pins stays
   # until the last of them ends.
@@ -355,6 +381,7 @@ struct Remove $title("remove") $kind(changesNames) $route(clientToManager) {
     file @0 :UInt64 $type("FileId");
     directory @1 :Attributes $Say.presentIf("id");
     # The parent directory after the change. Without an id: nothing durable has changed.
+    namesLeft @2 :UInt32;  # the names that the file still has
   }
 }
 
@@ -368,6 +395,8 @@ struct Rename $title("rename") $kind(changesNames) $route(clientToManager) {
   exchange @6 :Bool;
   struct Reply {
     replaced @0 :UInt64 $type("FileId");  # the file that lost its name; none: no file did
+    namesLeft @1 :UInt32;                 # the names that this file still has
+    moved @2 :UInt64 $type("FileId");     # the file that was renamed
   }
 }
 
@@ -896,6 +925,8 @@ enum MirrorKind {
   setAside @8;
   # Gives the file a second name, that of the temporary file (file, number). Readers
   # still find it there after its path is removed or given to another file.
+  link @9;     # gives the file at `path` one more name, `other_path`: a hard link
+  special @10; # makes a FIFO or a socket: the type is in `mode`, as in stat(2)
 }
 
 struct MirrorChange $title("mirror change") $kind(toBenefactor) $route(managerToBenefactor) {
@@ -1263,6 +1294,8 @@ struct Request $Say.envelope {
     askNode @56 :AskNode;
     stepNode @57 :StepNode;
     tellBox @58 :TellBox;
+    makeNode @59 :MakeNode;
+    makeLink @60 :MakeLink;
   }
 }
 
@@ -1331,6 +1364,8 @@ struct Reply $Say.envelope {
     askNode @59 :AskNode.Reply;
     stepNode @60 :StepNode.Reply;
     tellBox @61 :TellBox.Reply;
+    makeNode @62 :MakeNode.Reply;
+    makeLink @63 :MakeLink.Reply;
   }
 }
 

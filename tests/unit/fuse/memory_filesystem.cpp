@@ -356,18 +356,58 @@ Result<std::string> MemoryFilesystem::read_symlink(FileId id) {
   return file->target;
 }
 
+Result<Attributes> MemoryFilesystem::make_node(FileId parent, std::string_view name, FileType type,
+                                               client::Owner owner, std::uint32_t device) {
+  Attributes result;
+  {
+    std::scoped_lock lock(pool_->mutex);
+    STDCHK_ASSIGN(auto file, make(parent, name, type, owner));
+    file->attributes.device = device;
+    result = file->attributes;
+  }
+  tell_others({}, parent, std::string(name));
+  return result;
+}
+
+Result<Attributes> MemoryFilesystem::make_link(FileId id, FileId parent, std::string_view name) {
+  Attributes result;
+  {
+    std::scoped_lock lock(pool_->mutex);
+    auto file = pool_->find(id);
+    auto directory = pool_->find(parent);
+    if (!file || !directory || file->attributes.link_count == 0) {
+      return fail(Code::kNotFound, "memory.link");
+    }
+    if (child(parent, name)) return fail(Code::kExists, "memory.link");
+    directory->children[std::string(name)] = id;
+    file->attributes.link_count++;
+    file->attributes.ctime_ns = pool_->now_ns();
+    directory->attributes.mtime_ns = directory->attributes.ctime_ns = pool_->now_ns();
+    result = file->attributes;
+  }
+  tell_others(id, parent, std::string(name));
+  return result;
+}
+
 void MemoryFilesystem::unlink_entry(MemoryFile& parent, const std::string& name) {
   FileId id = parent.children[name];
   parent.children.erase(name);
   auto file = pool_->find(id);
   if (!file) return;
-  if (file->attributes.type == FileType::kDirectory) parent.attributes.link_count--;
-  file->attributes.link_count = 0;
   parent.attributes.mtime_ns = parent.attributes.ctime_ns = pool_->now_ns();
-  pool_->files.erase(id);
+  if (file->attributes.type == FileType::kDirectory) {
+    parent.attributes.link_count--;
+    file->attributes.link_count = 0;
+  } else {
+    file->attributes.link_count--;
+    file->attributes.ctime_ns = pool_->now_ns();
+  }
+  if (file->attributes.link_count == 0) pool_->files.erase(id);
 }
 
-Status MemoryFilesystem::remove(FileId parent, std::string_view name, bool directory) {
+Result<std::uint32_t> MemoryFilesystem::remove(FileId parent, std::string_view name,
+                                               bool directory) {
+  std::uint32_t left = 0;
   {
     std::scoped_lock lock(pool_->mutex);
     auto file = child(parent, name);
@@ -377,12 +417,14 @@ Status MemoryFilesystem::remove(FileId parent, std::string_view name, bool direc
     if (!directory && is_directory) return fail(Code::kIsDirectory, "memory.remove");
     if (!file->children.empty()) return fail(Code::kNotEmpty, "memory.remove");
     unlink_entry(*pool_->find(parent), std::string(name));
+    left = file->attributes.link_count;
   }
   tell_others({}, parent, std::string(name));
-  return {};
+  return left;
 }
 
-Status MemoryFilesystem::rename(const msg::Rename& change) {
+Result<std::uint32_t> MemoryFilesystem::rename(const msg::Rename& change) {
+  std::uint32_t left = 0;
   {
     std::scoped_lock lock(pool_->mutex);
     auto from = child(change.from_parent, change.from_name);
@@ -392,7 +434,7 @@ Status MemoryFilesystem::rename(const msg::Rename& change) {
     if (!from || !to_parent) return fail(Code::kNotFound, "memory.rename");
     if (change.no_replace && to) return fail(Code::kExists, "memory.rename");
     if (change.exchange && !to) return fail(Code::kNotFound, "memory.rename");
-    if (from == to) return {};
+    if (from == to) return 1;
     bool moves_directory = from->attributes.type == FileType::kDirectory;
     for (auto at = to_parent; moves_directory;) {
       if (at == from) return fail(Code::kCrossesDirectory, "memory.rename");
@@ -405,6 +447,7 @@ Status MemoryFilesystem::rename(const msg::Rename& change) {
       if (!moves_directory && onto_directory) return fail(Code::kIsDirectory, "memory.rename");
       if (!to->children.empty()) return fail(Code::kNotEmpty, "memory.rename");
       unlink_entry(*to_parent, change.to_name);
+      left = to->attributes.link_count;
     }
     from_parent->children.erase(change.from_name);
     to_parent->children[change.to_name] = from->attributes.id;
@@ -423,7 +466,7 @@ Status MemoryFilesystem::rename(const msg::Rename& change) {
   }
   tell_others({}, change.from_parent, change.from_name);
   tell_others({}, change.to_parent, change.to_name);
-  return {};
+  return left;
 }
 
 Status MemoryFilesystem::set_xattr(const msg::SetXattr& change) {

@@ -90,8 +90,11 @@ class MemoryFilesystem final : public client::Filesystem {
   Result<Attributes> make_symlink(FileId parent, std::string_view name, std::string_view target,
                                   client::Owner owner) override;
   Result<std::string> read_symlink(FileId file) override;
-  Status remove(FileId parent, std::string_view name, bool directory) override;
-  Status rename(const msg::Rename& change) override;
+  Result<Attributes> make_node(FileId parent, std::string_view name, FileType type,
+                               client::Owner owner, std::uint32_t device) override;
+  Result<Attributes> make_link(FileId file, FileId parent, std::string_view name) override;
+  Result<std::uint32_t> remove(FileId parent, std::string_view name, bool directory) override;
+  Result<std::uint32_t> rename(const msg::Rename& change) override;
   Status set_xattr(const msg::SetXattr& change) override;
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
   Result<msg::GetPolicy::Reply> policy(FileId file) override;
