@@ -239,7 +239,10 @@ void Session::plan(Work& work) {
   equal_.plan(work);
   writer_.plan(work);
   // A session that writes nothing more gets no space ahead.
-  const bool writes_more = !ending() && (ledger_.count() > 0 || !cutter_.idle());
+  // Many open files with a few bytes each must not take a chunk's space each.
+  const Window& window = core_.host.window();
+  const bool may_ask_ahead = window.free_count() * 2 >= window.slot_count() && !space_.gave_back();
+  const bool writes_more = !ending() && (ledger_.count() > 0 || (!cutter_.idle() && may_ask_ahead));
   placement_.plan_grants(work, writes_more);
   placement_.plan_return(work);
   committer_.plan(work, ledger_.count() == 0 && cutter_.all_cut(), space_.abandoned());
