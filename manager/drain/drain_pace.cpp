@@ -30,7 +30,7 @@ void DrainPace::hurry() {
 /// Returns true when undrained bytes, which cannot be evicted, take more than half of `bytes`.
 bool DrainPace::is_half_full(std::uint64_t bytes) const {
   std::uint64_t undrained = 0;
-  for (const auto& [sequence, id] : pool_.state().undrained()) {
+  for (const auto& [sequence, id] : pool_.state().commits().undrained()) {
     undrained += pool_.state().file(id)->newest.stored_bytes;
     if (2 * undrained > bytes) return true;
   }

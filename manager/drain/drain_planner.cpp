@@ -74,7 +74,7 @@ Status DrainPlanner::start(bool fresh) {
     // Drops temporary files that earlier managers have left. The new epoch is not begun yet.
     const State& state = pool_.state();
     const auto& queue = state.mirror_queue();
-    const std::uint64_t below = queue.empty() ? state.mirror_newest() + 1 : queue.begin()->first;
+    const std::uint64_t below = queue.empty() ? state.mirror().newest() + 1 : queue.begin()->first;
     garbage_[{FileId{}, ((state.epoch().value + 1) << 40) | below}] = names_from;
     return {};
   }
@@ -123,8 +123,8 @@ void DrainPlanner::prioritise_below(FileId below) {
     for (auto& [id, failure] : failures_) try_soon(failure);
     return;
   }
-  for (const auto& [sequence, id] : pool_.state().undrained()) {
-    if (!pool_.state().is_below(id, below)) continue;
+  for (const auto& [sequence, id] : pool_.state().commits().undrained()) {
+    if (!pool_.state().files().is_below(id, below)) continue;
     prioritised_.insert(id);
     const auto failure = failures_.find(id);
     if (failure != failures_.end()) try_soon(failure->second);
@@ -155,7 +155,8 @@ std::optional<std::string> DrainPlanner::drained_path(const File& file,
   }
   if (!file.parent || moves(file)) return std::nullopt;
   // An older version that was not set aside and needs no drained bytes has no file under that name.
-  if (&version != &file.newest && !pool_.state().needs_drained(version)) return std::nullopt;
+  if (&version != &file.newest && !pool_.state().contents().needs_drained(version))
+    return std::nullopt;
   return pool_.state().path(file);
 }
 
@@ -163,8 +164,8 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
   msg::DrainNow::Reply reply;
   if (!pool_.has_drain()) return reply;
   const State& state = pool_.state();
-  for (const auto& [sequence, id] : state.undrained()) {
-    if (below != kRootFile && !state.is_below(id, below)) continue;
+  for (const auto& [sequence, id] : state.commits().undrained()) {
+    if (below != kRootFile && !state.files().is_below(id, below)) continue;
     if (sets_.skips(*state.file(id))) continue;
     ++reply.pending_files;
     reply.pending_bytes += state.file(id)->newest.stored_bytes;
@@ -190,7 +191,7 @@ void DrainPlanner::start_jobs() {
   }
   if (jobs_counted() >= jobs_max_) return;
   std::vector<FileId> oldest;
-  for (const auto& [sequence, id] : pool_.state().undrained()) {
+  for (const auto& [sequence, id] : pool_.state().commits().undrained()) {
     if (oldest.size() == kScannedMax) break;
     if (sets_.skips(*pool_.state().file(id))) continue;
     oldest.push_back(id);
@@ -478,7 +479,7 @@ void DrainPlanner::finish(Job& job) {
   job.path = path;
   job.finisher = *finisher;
   // Nobody pins an older version any more: once these are set aside, the name is free.
-  if (pool_.state().older_needs_name(file)) return set_aside(job);
+  if (pool_.state().contents().older_needs_name(file)) return set_aside(job);
   if (job.recorded && mirror_.waits_for_link(file)) return;
   if (job.recorded) return send_finish(job);
   // DrainStarted comes first: if the manager ends now, the next one knows that the name may exist.
@@ -664,7 +665,7 @@ void DrainPlanner::drop_left(bool all) {
 
 void DrainPlanner::drop_unused_asides() {
   std::erase_if(asides_, [this](const auto& aside) {
-    if (pool_.state().is_aside(aside.first, aside.second)) return false;
+    if (pool_.state().files().is_aside(aside.first, aside.second)) return false;
     garbage_[aside] = {};
     return true;
   });

@@ -63,7 +63,7 @@ bool NameMirror::try_end_wait() {
 /// Drops a change that would keep a file for readers when no reader needs it. Returns true then.
 bool NameMirror::skip(std::uint64_t sequence, const msg::MirrorChange& change) {
   if (change.kind != msg::MirrorKind::kSetAside) return false;
-  if (pool_.state().is_aside(change.file, change.number)) return false;
+  if (pool_.state().files().is_aside(change.file, change.number)) return false;
   pool_.execute(Mirrored{sequence}, [](const Result<Outcome>&) {});
   return true;
 }

@@ -327,7 +327,7 @@ void LogReplicas::drop(BenefactorId id, const Error& why) {
 // ---- what a person should know ----------------------------------------------------------------
 
 std::uint64_t LogReplicas::items() const {
-  return pool_.state().file_count() + pool_.state().chunks().chunk_count();
+  return pool_.state().files().size() + pool_.state().chunks().chunk_count();
 }
 
 /// A guess of what a snapshot would take now: by the newest snapshot, and by how many files and
@@ -340,7 +340,7 @@ std::uint64_t LogReplicas::estimated_snapshot_bytes() const {
   if (now <= kTimesMost * snapshot_items_) return snapshot_bytes_ * now / snapshot_items_;
   const State& state = pool_.state();
   return std::max(snapshot_bytes_,
-                  state.file_count() * kFileBytes + state.chunks().chunk_count() * kChunkBytes);
+                  state.files().size() * kFileBytes + state.chunks().chunk_count() * kChunkBytes);
 }
 
 LogReplicas::Figures LogReplicas::figures() const {

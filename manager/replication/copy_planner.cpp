@@ -124,8 +124,8 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
   if (view.good.size() >= view.wanted) return std::nullopt;
   const State& state = pool_.state();
   const Stripe* const stripe = state.stripes().of(chunk);
-  const bool drained =
-      stripe == nullptr ? state.chunks().undrained(chunk) == 0 : state.may_be_lost(*stripe);
+  const bool drained = stripe == nullptr ? state.chunks().undrained(chunk) == 0
+                                         : state.contents().may_be_lost(*stripe);
   // The number of losses that are fatal; 0: only copies on leaving benefactors are left.
   std::size_t outlives = view.good.size();
   if (view.good.empty() && view.leaving.empty()) {

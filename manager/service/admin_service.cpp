@@ -65,12 +65,12 @@ void AdminService::serve(ClientRecord&, const msg::CollectGarbage& request, cons
 msg::StatPool::Reply AdminService::statistics() const {
   msg::StatPool::Reply reply;
   std::tie(reply.total_bytes, reply.free_bytes) = to_.totals.lent_and_free();
-  for (const auto& [sequence, id] : state_.evictable()) {
+  for (const auto& [sequence, id] : state_.commits().evictable()) {
     reply.evictable_bytes += state_.file(id)->newest.stored_bytes;
   }
-  reply.file_count = state_.file_count() - 1;
+  reply.file_count = state_.files().size() - 1;
   reply.chunk_count = state_.chunks().chunk_count();
-  reply.logical_bytes = state_.logical_bytes();
+  reply.logical_bytes = state_.commits().logical_bytes();
   reply.stored_bytes = state_.chunks().stored_bytes();
   const msg::DrainNow::Reply drain = to_.drain.pending(kRootFile);
   reply.drain_pending_files = drain.pending_files;

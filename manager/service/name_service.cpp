@@ -135,7 +135,7 @@ void NameService::serve(ClientRecord& client, const msg::Remove& request, const 
   to_.notices.watch(request.parent, client.id);
   if (pending) {
     if (request.directory) return call.fail(Code::kNotDirectory, "rmdir");
-    state_.drop_pending_name(id);
+    state_.pending().drop(id);
     to_.notices.file_changed(id, client.id);
     // Without a committed file under the pending one, nothing durable has changed.
     const auto covered = state_.lookup(request.parent, request.name, client.id);
@@ -167,7 +167,7 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
     if (request.exchange) return call.fail(Code::kBusy, "rename");
     if (target && request.no_replace) return call.fail(Code::kExists, "rename");
     const FileId replaced = target && *target != *seen ? (*target)->id : FileId{};
-    if (const auto status = state_.rename_pending(moved, request.to_parent, request.to_name);
+    if (const auto status = state_.pending().rename(moved, request.to_parent, request.to_name);
         !status) {
       return call.fail(status.error());
     }
@@ -269,7 +269,7 @@ FileId NameService::drop_resumed(ClientRecord& client, const msg::Remove& reques
   const File* file = state_.lookup(request.parent, request.name, client.id).value_or(nullptr);
   if (file == nullptr || file->parent) return {};
   const FileId id = file->id;
-  state_.drop_pending_name(id);
+  state_.pending().drop(id);
   to_.notices.file_changed(id, client.id);
   return id;
 }

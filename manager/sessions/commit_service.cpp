@@ -328,7 +328,7 @@ CommitVersion CommitService::command_of(SessionRecord& session, const msg::Commi
   std::swap(command.written, session.parts);
   session.parts = {};
   session.next_part = 0;
-  command.create = state_.new_name(session.file);
+  command.create = state_.pending().new_name(session.file);
   if (command.create) {
     to_.replaced.keep_file_at(command.create->parent, command.create->name);
   }

@@ -12,8 +12,8 @@ constexpr std::size_t kExaminedMax = 1000;  ///< files examined for each new set
 }  // namespace
 
 bool Totals::at_risk() {
-  if (pool_.state().undrained_single() > 0) return true;
-  return pool_.state().undrained_redundant() > 0 &&
+  if (pool_.state().commits().undrained_single() > 0) return true;
+  return pool_.state().commits().undrained_redundant() > 0 &&
          (parity_.lacks_parity() || copies_.lacks_undrained_copies());
 }
 
@@ -39,7 +39,7 @@ void Totals::note_image(const File& file) {
   const bool begins = ledger_.begins_set(file.parent, image->application, image->timestep);
   if (!begins || !pool_.has_drain()) return;
   std::size_t examined = 0;
-  for (const auto& [sequence, id] : pool_.state().undrained()) {
+  for (const auto& [sequence, id] : pool_.state().commits().undrained()) {
     if (++examined > kExaminedMax) return;
     const File& other = *pool_.state().file(id);
     if (other.parent != file.parent || sets_.skips(other)) continue;

@@ -382,8 +382,8 @@ void SetKeeper::want(FileId below) {
     }
     return;
   }
-  for (const auto& [sequence, id] : state.undrained()) {
-    if (state.is_below(id, below) && skips(*state.file(id))) wanted_.insert(id);
+  for (const auto& [sequence, id] : state.commits().undrained()) {
+    if (state.files().is_below(id, below) && skips(*state.file(id))) wanted_.insert(id);
   }
 }
 
@@ -391,7 +391,7 @@ bool SetKeeper::want_oldest() {
   // Sets that have just been drained will free memory first.
   if (forget_drained() || !wanted_.empty()) return true;
   const State& state = pool_.state();
-  for (const auto& [sequence, id] : state.undrained()) {
+  for (const auto& [sequence, id] : state.commits().undrained()) {
     const File& file = *state.file(id);
     if (!skips(file)) continue;
     const File& folder = *state.file(file.parent);

@@ -102,8 +102,8 @@ BUGS = (
         "const std::uint64_t wanted = set.whole > 0 ? set.whole : policy.get(PolicyKey::kImages);",
         "const std::uint64_t wanted = policy.get(PolicyKey::kImages);",
         "pool-sim", "sets: .* is the newest, and the link says"),
-    Bug("sets", "the link in the drain directory stays on a set that is replaced", "manager/state/state_versions.cpp",
-        "if (file->parent) leave_drained(*find(file->parent), file->name, file->newest.written);", "",
+    Bug("sets", "the link in the drain directory stays on a set that is replaced", "manager/state/version_commands.cpp",
+        "catalog_.leave_drained(*files_.find(file->parent), file->name, file->newest.written);", ";",
         "engine-sim", "sets: the link in the drain directory names"),
 )
 

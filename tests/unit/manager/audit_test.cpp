@@ -98,9 +98,11 @@ const std::vector<Rule> kRules = {
     {"its new entry n is no file", [](Tables& t) { t.folder().pending_children["n"] = t.image; }},
     {"its directories are miscounted", [](Tables& t) { ++t.folder().subdirectories; }},
     {"the drain's list is wrong about it",
-     [](Tables& t) { writable(t.state().undrained()).clear(); }},
+     [](Tables& t) { writable(t.state().commits().undrained()).clear(); }},
     {"the list of what can be evicted is wrong about it",
-     [](Tables& t) { writable(t.state().evictable()).emplace(t.version().sequence, t.image); }},
+     [](Tables& t) {
+       writable(t.state().commits().evictable()).emplace(t.version().sequence, t.image);
+     }},
     {"an older version is kept for nobody", [](Tables& t) { t.file().older[5].version = 5; }},
     {"an older version has another's number",
      [](Tables& t) {
