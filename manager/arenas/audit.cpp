@@ -70,7 +70,7 @@ std::string wrong_places(const State& state, const File& file) {
   };
   if (!file.parent || file.newest.drained || file.in_drain) return {};
   const bool whole = std::ranges::all_of(file.newest.slices, in_memory);
-  return whole ? "" : "a chunk of it has no place, and the drain directory does not have it";
+  return whole ? "" : "one of its chunks is neither in memory nor in the drain directory";
 }
 
 /// Says what is wrong with a file's place in the tree; empty when nothing is.
@@ -84,7 +84,7 @@ std::string wrong_place(const State& state, const File& file) {
       return "its directory does not have it";
     }
   } else if (!file.pending && file.keeps == 0) {
-    return "it has no name and nobody has it open";
+    return "it has no name, and no session has it open";
   }
   return {};
 }
@@ -117,7 +117,7 @@ std::string wrong_lists(const State& state, const File& file) {
   if ((state.commits().undrained().count(key) > 0) != undrained)
     return "the drain's list is wrong about it";
   if ((state.commits().evictable().count(key) > 0) != evictable) {
-    return "the list of what can be evicted is wrong about it";
+    return "the list of evictable files is wrong about it";
   }
   return {};
 }

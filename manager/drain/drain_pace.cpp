@@ -22,7 +22,7 @@ bool DrainPace::set_when_due() {
   return true;
 }
 
-void DrainPace::hurry() {
+void DrainPace::stop_yielding() {
   asked_until_ = pool_.now() + kAskedFor;
   next_ = {};
 }

@@ -156,8 +156,9 @@ Result<Outcome> VersionCommands::run(const DrainStarted& command) {
   File* file = files_.find(command.file);
   if (file == nullptr) return fail(Code::kNotFound, "manager.drain_started");
   file->in_drain = true;
-  if (file->parent)
+  if (file->parent) {
     catalog_.leave_drained(*files_.find(file->parent), file->name, file->newest.written);
+  }
   return Outcome{file->id, {}};
 }
 
@@ -190,8 +191,9 @@ Result<Outcome> VersionCommands::run(const DrainLost& command) {
   catalog_.contents.mark_undrained(file->newest);
   file->newest.drained = file->newest.evicted = false;
   // Without this file its set is not whole there, whenever the file was written.
-  if (file->parent)
+  if (file->parent) {
     catalog_.leave_drained(*files_.find(file->parent), file->name, kAfterAllCommits);
+  }
   catalog_.commits.add(*file);
   return Outcome{file->id, {}};
 }
