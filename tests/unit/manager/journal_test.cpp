@@ -468,7 +468,7 @@ TEST_CASE("what a manifest says of the drained file beside it is known of its ch
   REQUIRE(import_drained(root, apply, Duration{}));
   const auto unread = late.lookup(kRootFile, "a", {});
   REQUIRE(unread);
-  CHECK(late.map_page((*unread)->newest, 0, 9).chunks.size() == 1);
+  CHECK(late.contents().map_page((*unread)->newest, 0, 9).chunks.size() == 1);
   // Storage may round a time down to seconds. It never makes a time later.
   CHECK(import_with(entry("1235000000000", "1504", pieces)) == known);
   CHECK(import_with(entry("1234000000499", "1504", pieces)) == unknown);
