@@ -397,7 +397,9 @@ TEST_CASE("a folder's policy holds below it where nothing nearer is set, and is 
   REQUIRE(state.apply(create({10}, "f", chunk_at(1), {21})));
   REQUIRE(state.apply(SetPolicy{kRootFile, {{{PolicyKey::kKeep, 2}, {PolicyKey::kCopies, 3}}}, 5}));
   REQUIRE(state.apply(SetPolicy{{20}, {{{PolicyKey::kKeep, 4}}}, 6}));
-  const auto keep = [](const State& of) { return of.policy(*of.file({10})).get(PolicyKey::kKeep); };
+  const auto keep = [](const State& of) {
+    return of.files().policy(*of.file({10})).get(PolicyKey::kKeep);
+  };
   CHECK(keep(state) == 4);
   CHECK(state.files().policy(*state.file({10})).get(PolicyKey::kCopies) == 3);
   CHECK(state.file({20})->ctime_ns == 6);
@@ -459,7 +461,7 @@ TEST_CASE("a version says how it was named until something else is written") {
   CommitVersion first = create({10}, "a", chunk_at(1));
   first.naming = NamingState::kDidNotPay;
   REQUIRE(state.apply(first));
-  const auto naming = [](const State& of) { return of.attributes(*of.file({10})).naming; };
+  const auto naming = [](const State& of) { return of.files().attributes(*of.file({10})).naming; };
   CHECK(naming(state) == NamingState::kDidNotPay);
   CommitVersion nothing;  // the commit only truncates
   nothing.file = {10};
