@@ -56,14 +56,14 @@ Result<Outcome> VersionCommands::run(const CommitVersion& command) {
 
 /// Gives the committed file its name, and makes the file if it does not exist.
 VersionCommands::Replaced VersionCommands::create(const CommitVersion& command, Target& target) {
-  const NewName& create = *command.create;
+  const NewName& name = *command.create;
   if (target.file == nullptr) {
-    target.file = &files_.add(command.file, FileType::kRegular, create.mode, create.uid, create.gid,
+    target.file = &files_.add(command.file, FileType::kRegular, name.mode, name.uid, name.gid,
                               command.now_ns);
-    target.file->xattrs.insert(create.xattrs.begin(), create.xattrs.end());
+    target.file->xattrs.insert(name.xattrs.begin(), name.xattrs.end());
   }
   File& file = *target.file;
-  file.atime_ns = create.atime_ns;
+  file.atime_ns = name.atime_ns;
   PendingNames(files_).drop(file.id);
   Replaced out;
   if (target.replaced != nullptr && target.replaced != &file) {
@@ -74,7 +74,7 @@ VersionCommands::Replaced VersionCommands::create(const CommitVersion& command, 
     catalog_.unlink(replaced);
     catalog_.erase_if_unused(replaced);
   }
-  if (!file.parent) catalog_.link(file, *target.parent, create.name);
+  if (!file.parent) catalog_.link(file, *target.parent, name.name);
   target.parent->newest.mtime_ns = target.parent->ctime_ns = command.now_ns;
   return out;
 }
