@@ -77,7 +77,7 @@ Attributes FileTable::attributes(const File& file, const VersionData& version) c
   if (file.type == FileType::kRegular && version.version > 0) {
     out.copies = version.copies;
     out.naming = version.naming;
-    out.drain = version.drained ? DrainFileTable::kDrained : DrainFileTable::kPending;
+    out.drain = version.drained ? DrainState::kDrained : DrainState::kPending;
   }
   return out;
 }
