@@ -406,10 +406,10 @@ std::map<LogReplicas::Danger, std::string> LogReplicas::dangers() const {
   } else if (figures.room_bytes > 0 && figures.needed_bytes > half(figures.room_bytes)) {
     out.emplace(
         Danger::kNearlyFull,
-        fmt::format(
-            "The metadata needs {} of the {} that a benefactor may take for it. Remove files, or "
-            "start benefactors with a larger --log-memory or more memory.",
-            format_bytes(figures.needed_bytes), format_bytes(figures.room_bytes)));
+        fmt::format("The metadata needs {} of the {} that a benefactor may take for it. Act before "
+                    "it is full: "
+                    "start benefactors with a larger --log-memory or more memory, or remove files.",
+                    format_bytes(figures.needed_bytes), format_bytes(figures.room_bytes)));
   }
   if (!settled || starting) return out;
   if (standby && count() < limits::kLogCopies) {
@@ -421,11 +421,11 @@ std::map<LogReplicas::Danger, std::string> LogReplicas::dangers() const {
                                      : "start another benefactor, if possible on another host."));
   }
   if (standby && 2 * figures.reached <= figures.quorum) {
-    out.emplace(Danger::kNoMajority,
-                fmt::format("The standby decides by {} benefactors, and only {} can be reached. It "
-                            "would not take over, and changes wait, until more than half can be "
-                            "reached.",
-                            figures.quorum, figures.reached));
+    out.emplace(
+        Danger::kNoMajority,
+        fmt::format("The standby decides by {} benefactors, and {} can be reached: it would "
+                    "not take over, and changes wait until more than half are back.",
+                    figures.quorum, figures.reached));
   }
   return out;
 }
