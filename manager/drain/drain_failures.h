@@ -16,12 +16,12 @@ class DrainFailures {
  public:
   /// The drain of the file has failed. `storage_hung`: its storage did not answer.
   void failed(FileId file, Time now, bool storage_hung);
-  /// The drain of the file fails until somebody does something about it. Tries again after `wait`.
+  /// The drain of the file needs a person to help first. Allows the next attempt after `wait`.
   void failed_for(FileId file, Time now, Duration wait);
   /// A chunk of the file has no copy that can be read now. `may_return`: a benefactor may bring one
   /// back, so the drain has not failed.
   void waits_for_copies(FileId file, Time now, Duration wait, bool may_return);
-  /// The drain of the file has succeeded, or is not needed any more.
+  /// The drain of the file has succeeded, or has become needless.
   void forget(FileId file) { failures_.erase(file); }
 
   /// Returns true when no wait keeps the drain from trying the file now.

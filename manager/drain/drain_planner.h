@@ -102,7 +102,7 @@ class DrainPlanner {
     /// A benefactor was asked to give the file its name, and has not answered.
     bool asked_for_name() const { return phase == Phase::kFinishing || phase == Phase::kLost; }
   };
-  /// The requests of a job while they are planned.
+  /// The plan of a job: requests that still grow.
   struct PiecePlan {
     Job& job;
     BenefactorId any;  ///< a usable benefactor, for pieces that none has in memory

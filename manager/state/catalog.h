@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kAfterAllCommits = ~std::uint64_t{0};
 /// A Catalog has the tables that commands on names and versions change, and the steps that change
 /// several of them. The tables are open to commands; a step keeps them consistent with each other.
 ///
-/// Threads: one. Not: it checks nothing; a command checks everything before its first step.
+/// Threads: one. Not: checks. A command checks its input before its first step.
 struct Catalog {
   // ---- names ----
   /// Gives the file its committed name, and adds the file to the lists that its name concerns.

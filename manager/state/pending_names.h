@@ -11,7 +11,7 @@
 namespace stdchk::manager {
 
 /// A PendingNames changes the names of a FileTable that are taken but not committed. The journal
-/// does not have them, so a restarted manager starts without them.
+/// lacks pending names, so a restarted manager starts without them.
 ///
 /// Owns: nothing; the table outlives it. Threads: one. Errors: a call that fails changes nothing.
 class PendingNames {

@@ -25,7 +25,7 @@ class VersionCommands {
   Result<Outcome> run(const RestoreFile& command);
 
  private:
-  /// What a commit concerns.
+  /// The files and the directory that a commit concerns.
   struct Target {
     File* file = nullptr;      ///< nullptr: the commit makes the file
     File* parent = nullptr;    ///< of a commit that creates a name: its directory
