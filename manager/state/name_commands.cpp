@@ -10,8 +10,8 @@
 namespace stdchk::manager {
 namespace {
 
-/// Limit for all extended attributes of a file: one attribute may have the kernel's maximum, and all
-/// attributes together fit in one message.
+/// Limit for all extended attributes of a file: one attribute may have the kernel's maximum, and
+/// all attributes together fit in one message.
 constexpr std::size_t kXattrsBytesMax = 2 * limits::kXattrBytesMax;
 static_assert(kXattrsBytesMax + limits::kXattrBytesMax < limits::kMessageBytesMax);
 
