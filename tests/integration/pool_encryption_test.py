@@ -106,19 +106,8 @@ CRC32C_BLIND = (1 | int(f"{0x1EDC6F41:032b}"[::-1], 2) << 1).to_bytes(5, "little
 
 
 def turn_over(pid, name, content, mask):
-    """Changes the first bytes of `content` in the mapped file `name` of a benefactor, as its owner can."""
-    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
-        if name not in line:
-            continue
-        first, last = (int(part, 16) for part in line.split()[0].split("-"))
-        with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
-            memory.seek(first)
-            at = memory.read(last - first).find(content)
-            if at >= 0:
-                memory.seek(first + at)
-                memory.write(bytes(a ^ b for a, b in zip(content, mask)))
-                return
-    raise AssertionError("the content is not there")
+    """Turns over the bits of `mask` in the first bytes of `content`, in the mapped file `name` of a benefactor."""
+    change_memory(pid, name, content, bytes(a ^ b for a, b in zip(content, mask)))
 
 
 def test_bytes_that_keep_the_checksum_deceive_nobody_who_encrypts(pool):

@@ -71,8 +71,8 @@ def children_of(pid):
     return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def change_memory(pid, name, content):
-    """Overwrites the first bytes of `content` in the mapped file `name` of a benefactor."""
+def change_memory(pid, name, content, wrong=b"wrong"):
+    """Writes `wrong` over the first bytes of `content` in the mapped file `name` of a benefactor, as its owner can."""
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         if name not in line:
             continue
@@ -82,6 +82,6 @@ def change_memory(pid, name, content):
             at = memory.read(last - first).find(content)
             if at >= 0:
                 memory.seek(first + at)
-                memory.write(b"wrong")
+                memory.write(wrong)
                 return
     raise AssertionError("the content is not there")
