@@ -1,55 +1,30 @@
 #include "transport/tcp/endpoint.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <openssl/crypto.h>
 #include <sys/epoll.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
+#include <span>
 #include <utility>
 
 #include "core/base/assert.h"
-#include "core/base/limits.h"
-#include "core/base/log.h"
 #include "transport/message_limit.h"
 #include "transport/secure/handshake.h"
 #include "transport/socket_address.h"
+#include "transport/tcp/sockets.h"
 
 namespace stdchk::transport::tcp {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::string_view kPrefix = "tcp:";
 constexpr Duration kCheckInterval = 50ms;
-constexpr Duration kWarningInterval = 10s;  ///< a stranger must not fill the log
-constexpr int kEventsPerPoll = 64;
 
 // describe() puts the place before the sentence: here it says what to look at.
 constexpr Error kWrongKey{Code::kRefused, 0,
                           "handshake: the secrets differ; --secret-file or STDCHK_SECRET_FILE "
                           "must name the file that `stdchk up` made for this pool"};
-
-/// Never a name server's delay when links are made: only an endpoint's own host may be a name.
-Result<sockaddr_storage> resolve(const std::string& host, std::uint16_t port) {
-  addrinfo hints{};
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string name = host.empty() ? "127.0.0.1" : host;
-  if (::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
-    return fail(Code::kInvalidArgument, "tcp.open: --listen is no address of this host");
-  }
-  sockaddr_storage address{};
-  std::memcpy(&address, found->ai_addr, found->ai_addrlen);
-  ::freeaddrinfo(found);
-  return address;
-}
 
 Error reason(TlsSession::Failure failure) {
   constexpr const char* kWhere = "tcp.handshake";
@@ -64,29 +39,7 @@ Error reason(TlsSession::Failure failure) {
   return {Code::kPeerLost, 0, kWhere};
 }
 
-void set_option(int socket, int level, int name, int value) {
-  ::setsockopt(socket, level, name, &value, sizeof value);
-}
-
 }  // namespace
-
-int set_up_socket(int socket) {
-  // What is not sent yet is in our hands, so that a message does not wait for megabytes.
-  constexpr int kUnsentBytes = 512 * 1024;
-  constexpr int kIdleSeconds = 10;
-  constexpr int kProbeSeconds = 5;
-  constexpr int kProbes = 3;
-  constexpr int kUnansweredMs = 30'000;
-  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes);
-  // A host that has lost its power says nothing.
-  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnansweredMs);
-  return socket;
-}
 
 Result<std::unique_ptr<Endpoint>> open_tcp(Clock& clock, const std::string& host,
                                            std::uint16_t port,
@@ -105,16 +58,15 @@ Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::create(
     Clock& clock, const std::string& host, std::uint16_t port,
     std::shared_ptr<const secure::Keyring> keyring, const Settings& settings) {
   if (keyring == nullptr) return fail(Code::kInvalidArgument, "tcp.open: a keyring is needed");
-  std::unique_ptr<TcpEndpoint> endpoint(new TcpEndpoint(clock, std::move(keyring), settings));
-  STDCHK_ASSIGN(endpoint->host_, resolve(host, port));
-  STDCHK_TRY(endpoint->open());
+  std::unique_ptr<TcpEndpoint> endpoint(new TcpEndpoint(clock, settings));
+  STDCHK_TRY(endpoint->listener_.resolve(host, port));
+  STDCHK_TRY(endpoint->poller_.open());
+  STDCHK_ASSIGN(endpoint->tls_, TlsContext::create(std::move(keyring), settings.records_max));
   return endpoint;
 }
 
-TcpEndpoint::TcpEndpoint(Clock& clock, std::shared_ptr<const secure::Keyring> keyring,
-                         const Settings& settings)
+TcpEndpoint::TcpEndpoint(Clock& clock, const Settings& settings)
     : clock_(clock),
-      keyring_(std::move(keyring)),
       settings_(settings),
       arrivals_(settings.arriving_max, settings.arriving_of_address_max) {
   capabilities_ = {.name = "tcp",
@@ -128,19 +80,16 @@ TcpEndpoint::TcpEndpoint(Clock& clock, std::shared_ptr<const secure::Keyring> ke
                    .checks_writes = true};
 }
 
-Status TcpEndpoint::open() {
-  epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_fd_ < 0) return fail_errno("tcp.epoll");
-  STDCHK_ASSIGN(tls_, TlsContext::create(keyring_, settings_.records_max));
-  return {};
-}
-
 TcpEndpoint::~TcpEndpoint() {
   accepted_.clear();
   STDCHK_ASSERT(links_.empty());
   STDCHK_ASSERT(regions_.empty());
-  if (listener_ >= 0) ::close(listener_);
-  if (epoll_fd_ >= 0) ::close(epoll_fd_);
+}
+
+Status TcpEndpoint::listen(AcceptHandler& handler) {
+  STDCHK_TRY(listener_.open());
+  accept_handler_ = &handler;
+  return {};
 }
 
 Result<std::unique_ptr<MemoryRegion>> TcpEndpoint::register_memory(MutableByteSpan memory) {
@@ -155,7 +104,7 @@ void TcpEndpoint::remove(TcpRegion& region) {
 Result<std::unique_ptr<Link>> TcpEndpoint::start_link(std::string_view address,
                                                       LinkHandler& handler, Duration deadline,
                                                       const secure::Ticket* ticket) {
-  STDCHK_ASSIGN(const sockaddr_storage peer, parse_address(kPrefix, address));
+  STDCHK_ASSIGN(const sockaddr_storage peer, parse_address(kAddressPrefix, address));
   const int socket = ::socket(peer.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket < 0) return fail_errno("tcp.connect");
   set_up_socket(socket);
@@ -165,12 +114,12 @@ Result<std::unique_ptr<Link>> TcpEndpoint::start_link(std::string_view address,
   auto link = std::make_unique<TcpLink>(*this, ++links_made_, false, clock_.now() + deadline);
   link->set_handler(handler);
   link->state_ = TcpLink::State::kConnecting;
-  link->tls_ = std::make_unique<TlsSession>(*tls_, socket, keyring_->to(ticket));
+  link->tls_ = std::make_unique<TlsSession>(*tls_, socket, tls_->keyring().to(ticket));
   ++unopened_;
   if (error != 0 && error != EINPROGRESS) {
     end(*link, {Code::kPeerLost, error, "tcp.connect"});
   } else {
-    watch(*link, EPOLLOUT, true);
+    STDCHK_ASSERT(poller_.add(socket, link->number_, EPOLLOUT));
   }
   return std::unique_ptr<Link>(std::move(link));
 }
@@ -180,16 +129,8 @@ TcpLink* TcpEndpoint::find(std::uint64_t number) const {
   return found == links_.end() ? nullptr : found->second;
 }
 
-void TcpEndpoint::watch(const TcpLink& link, std::uint32_t events, bool is_new) {
-  epoll_event event{.events = events, .data = {.u64 = link.number_}};
-  const int operation = is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  STDCHK_ASSERT(::epoll_ctl(epoll_fd_, operation, link.tls_->socket(), &event) == 0);
-}
-
-void TcpEndpoint::watch_room(TcpLink& link, bool wanted) {
-  if (link.waits_for_room_ == wanted) return;
-  link.waits_for_room_ = wanted;
-  watch(link, wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, false);
+void TcpEndpoint::watch(const TcpLink& link, std::uint32_t events) {
+  STDCHK_ASSERT(poller_.change(link.tls_->socket(), link.number_, events));
 }
 
 void TcpEndpoint::mark_ready(TcpLink& link) {
@@ -203,7 +144,7 @@ void TcpEndpoint::end(TcpLink& link, const Error& why) {
   if (link.state_ != TcpLink::State::kOpen) --unopened_;
   link.state_ = TcpLink::State::kClosed;
   link.tls_->close();
-  if (link.channel_ != nullptr) link.channel_->close();
+  link.clear_.close();
   closing_.push_back({link.number_, why});
 }
 
@@ -211,7 +152,7 @@ void TcpEndpoint::remove(TcpLink& link) {
   if (link.state_ != TcpLink::State::kClosed && link.state_ != TcpLink::State::kOpen) --unopened_;
   link.state_ = TcpLink::State::kClosed;
   if (link.tls_ != nullptr) link.tls_->close();
-  if (link.channel_ != nullptr) link.channel_->close();
+  link.clear_.close();
   links_.erase(link.number_);
   arrivals_.leave(link.number_);
 }
@@ -225,23 +166,21 @@ bool TcpEndpoint::poll() {
 }
 
 bool TcpEndpoint::poll_sockets() {
-  std::array<epoll_event, kEventsPerPoll> events;
-  const int count = ::epoll_wait(epoll_fd_, events.data(), kEventsPerPoll, 0);
+  const std::span<const epoll_event> events = poller_.ready();
   bool accepts = false;
-  for (int i = 0; i < count; ++i) {
-    const epoll_event& event = events[static_cast<std::size_t>(i)];
+  for (const epoll_event& event : events) {
     if (event.data.u64 == 0) {
       accepts = true;
-    } else if ((event.data.u64 & kChannelBit) != 0) {
-      TcpLink* const link = find(event.data.u64 & ~kChannelBit);
+    } else if ((event.data.u64 & Poller::kChannelBit) != 0) {
+      TcpLink* const link = find(event.data.u64 & ~Poller::kChannelBit);
       if (link != nullptr) on_channel_event(*link, event.events);
     } else if (TcpLink* const link = find(event.data.u64); link != nullptr) {
       on_event(*link, event.events);
     }
   }
-  // Last: who is on the way to its proof comes before one more who may be a stranger.
+  // Strangers come last, behind the connections that are on the way to their proof.
   if (accepts) accept_links();
-  return count > 0;
+  return !events.empty();
 }
 
 void TcpEndpoint::on_event(TcpLink& link, std::uint32_t events) {
@@ -271,7 +210,7 @@ void TcpEndpoint::on_connected(TcpLink& link) {
   ::getsockopt(link.tls_->socket(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) return end(link, {Code::kPeerLost, error, "tcp.connect"});
   link.state_ = TcpLink::State::kProving;
-  watch(link, EPOLLIN, false);
+  watch(link, EPOLLIN);
   prove(link);
 }
 
@@ -289,18 +228,14 @@ void TcpEndpoint::prove(TcpLink& link) {
   link.peer_ = {link.accepted_ ? name.from : name.to, name.number};
   link.state_ = TcpLink::State::kGreeting;
   arrivals_.leave(link.number_);
-  link.notes_.push_back({.type = FrameType::kHello,
-                         .id = secure::kProtocolVersion,
-                         .key = link.accepted_ && trusts_network() ? 1U : 0U});
+  link.queue_.add_note({.type = FrameType::kHello,
+                        .id = secure::kProtocolVersion,
+                        .key = link.accepted_ && trusts_network() ? 1U : 0U});
   link.more_to_read_ = true;  // TLS may have read on already
   mark_ready(link);
 }
 
-void TcpEndpoint::on_greeted(TcpLink& link) {
-  if (link.in_clear_) return join(link);
-  link.channel_.reset();
-  open_link(link);
-}
+void TcpEndpoint::on_greeted(TcpLink& link) { link.clear_.in_use() ? join(link) : open_link(link); }
 
 void TcpEndpoint::open_link(TcpLink& link) {
   link.state_ = TcpLink::State::kOpen;
@@ -318,7 +253,7 @@ bool TcpEndpoint::run_ready() {
     TcpLink* link = find(number);
     if (link == nullptr) continue;
     link->ready_ = false;
-    // Before its content channel is there, nothing is handled of what a link has said.
+    // A link without its content channel handles no frames yet.
     const bool joins = link->state_ == TcpLink::State::kJoining;
     if (!joins && std::exchange(link->more_to_read_, false)) {
       const bool more = link->state_ != TcpLink::State::kClosed && link->receive();
@@ -336,11 +271,11 @@ bool TcpEndpoint::run_ready() {
 
 /// Ends links that were not made in time, and those whose transfers do not move.
 bool TcpEndpoint::check_deadlines() {
-  if (transfers_ == 0 && unopened_ == 0 && accept_again_ == Time{}) return false;
+  if (transfers_ == 0 && unopened_ == 0 && !listener_.is_paused()) return false;
   const Time now = clock_.now();
   if (now < next_check_) return false;
   next_check_ = now + kCheckInterval;
-  if (accept_again_ != Time{} && now >= accept_again_) watch_listener(true);
+  listener_.resume_at(now);
   std::vector<TcpLink*> late;
   for (const auto& [number, link] : links_) {
     if (link->any_late(now)) late.push_back(link);
@@ -357,9 +292,9 @@ bool TcpEndpoint::close_pending() {
     TcpLink* const link = find(closing.link);
     if (link == nullptr) continue;
     if (const auto found = accepted_.find(closing.link); found != accepted_.end()) {
-      refused(closing.why);
+      warn_of_refused(closing.why);
       accepted_.erase(found);
-    } else if (link->finish_all(closing.why) && link->handler_ != nullptr) {
+    } else if (link->transfers_.finish_all(closing.why) && link->handler_ != nullptr) {
       link->handler_->on_closed(*link, closing.why);
     }
   }
@@ -367,15 +302,8 @@ bool TcpEndpoint::close_pending() {
   return any;
 }
 
-/// Of a connection that has not become a link.
-void TcpEndpoint::refused(const Error& why) {
-  if (why.code == Code::kPeerLost || clock_.now() < next_warning_) return;
-  log::warning("a connection to {} was refused: {}", address(), describe(why));
-  next_warning_ = clock_.now() + kWarningInterval;
-}
-
 Duration TcpEndpoint::sleep_max() const {
-  const bool waits = transfers_ > 0 || unopened_ > 0 || accept_again_ != Time{};
+  const bool waits = transfers_ > 0 || unopened_ > 0 || listener_.is_paused();
   return waits ? kCheckInterval : Duration::max();
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/socket.h>
-
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -10,14 +8,16 @@
 
 #include "transport/tcp/arrivals.h"
 #include "transport/tcp/link.h"
+#include "transport/tcp/listener.h"
+#include "transport/tcp/poller.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tls.h"
 #include "transport/transport.h"
 
 namespace stdchk::transport::tcp {
 
-/// A TcpEndpoint is a listening socket and the links of this process over TCP. Whoever connects
-/// proves a key of the keyring within TLS before any other code sees what it sends.
+/// A TcpEndpoint is a listening socket and the links of this process over TCP. A peer that
+/// connects proves a key of the keyring within TLS, before other code sees its bytes.
 ///
 /// Owns: the sockets, accepted links until they are open, and OpenSSL's context.
 /// Threads: the reactor's.
@@ -33,12 +33,12 @@ class TcpEndpoint final : public Endpoint {
   TcpEndpoint& operator=(const TcpEndpoint&) = delete;
 
   const Capabilities& capabilities() const override { return capabilities_; }
-  std::string address() const override;
+  std::string address() const override { return listener_.address(); }
   Status listen(AcceptHandler& handler) override;
   Result<std::unique_ptr<MemoryRegion>> register_memory(MutableByteSpan memory) override;
 
   bool poll() override;
-  int fd() const override { return epoll_fd_; }
+  int fd() const override { return poller_.fd(); }
   bool may_sleep() override { return ready_.empty() && closing_.empty(); }
   Duration sleep_max() const override;
 
@@ -56,62 +56,55 @@ class TcpEndpoint final : public Endpoint {
     Error why;
   };
 
-  TcpEndpoint(Clock& clock, std::shared_ptr<const secure::Keyring> keyring,
-              const Settings& settings);
+  TcpEndpoint(Clock& clock, const Settings& settings);
 
   // For links and regions.
   Clock& clock() { return clock_; }
+  Poller& poller() { return poller_; }
+  /// The number of transfers in flight on all links.
+  std::size_t& transfers() { return transfers_; }
   void add(TcpLink& link) { links_.emplace(link.number_, &link); }
   void remove(TcpLink& link);
   void add(TcpRegion& region) { regions_.insert(&region); }
   void remove(TcpRegion& region);
-  void transfer_started() { ++transfers_; }
-  void transfer_ended() { --transfers_; }
   /// Has poll() send what the link has queued.
   void mark_ready(TcpLink& link);
-  void watch_room(TcpLink& link, bool wanted);
-  void watch_channel(TcpLink& link, bool content, bool room);
+  void watch(const TcpLink& link, std::uint32_t events);
   bool trusts_network() const { return settings_.trusted_network; }
   /// Closes the connection now. The next poll() tells the handler.
   void end(TcpLink& link, const Error& why);
   void on_greeted(TcpLink& link);
 
-  Status open();
   TcpLink* find(std::uint64_t number) const;
-  void watch(const TcpLink& link, std::uint32_t events, bool is_new);
   bool poll_sockets();
   void on_event(TcpLink& link, std::uint32_t events);
   void on_connected(TcpLink& link);
   void prove(TcpLink& link);
   void open_link(TcpLink& link);
 
-  // endpoint_content.cpp
-  void join(TcpLink& link);
-  void connect_channel(TcpLink& link);
-  void on_channel_event(TcpLink& link, std::uint32_t events);
-  void on_channel_connected(TcpLink& link);
-  bool is_content_channel(TcpLink& arrival);
-  void attach(TcpLink& arrival);
   bool run_ready();
   bool check_deadlines();
   bool close_pending();
-  void refused(const Error& why);
 
-  // endpoint_listen.cpp
+  // endpoint_content.cpp
+  void join(TcpLink& link);
+  void joined(TcpLink& link);
+  void on_channel_event(TcpLink& link, std::uint32_t events);
+  bool is_content_channel(TcpLink& arrival);
+  void attach(TcpLink& arrival);
+
+  // endpoint_arrivals.cpp
   void accept_links();
-  void take_arrival(int socket, const sockaddr_storage& peer);
-  void pause_accepting();
-  void watch_listener(bool wanted);
+  void take_arrival(const Listener::Accepted& accepted);
+  void pause_accepting(int error);
+  void warn_of_refused(const Error& why);
 
   Clock& clock_;
-  const std::shared_ptr<const secure::Keyring> keyring_;
   const Settings settings_;
   Capabilities capabilities_;
   std::unique_ptr<TlsContext> tls_;
-  sockaddr_storage host_{};
-  int epoll_fd_ = -1;
-  int listener_ = -1;
-  Time accept_again_{};  ///< no descriptors were left; zero: it listens
+  Poller poller_;
+  Listener listener_{poller_};
   AcceptHandler* accept_handler_ = nullptr;
   std::uint64_t links_made_ = 0;
   std::unordered_map<std::uint64_t, TcpLink*> links_;                     ///< by number
@@ -126,11 +119,5 @@ class TcpEndpoint final : public Endpoint {
   Time next_check_{};
   Time next_warning_{};
 };
-
-/// Set in the number of an event: it is of a link's content channel.
-inline constexpr std::uint64_t kChannelBit = std::uint64_t{1} << 63U;
-
-/// A socket for a link: none of its calls waits.
-int set_up_socket(int socket);
 
 }  // namespace stdchk::transport::tcp

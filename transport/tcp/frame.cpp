@@ -29,7 +29,7 @@ Number get(std::span<const std::byte> bytes, std::size_t at) {
   return number;
 }
 
-/// Which fields a type may use, and how long it may be.
+/// Checks that the header uses the fields of its type only, and that its length is allowed.
 bool is_sound(const FrameHeader& header) {
   const bool uses_memory = header.key != 0;
   switch (header.type) {

@@ -9,8 +9,8 @@
 #include "core/base/limits.h"
 #include "core/values/types.h"
 
-/// What travels inside TLS: frames, each of a header of fixed size and the content that the header
-/// tells the length of.
+/// Frames travel inside TLS. Each frame is a header of fixed size and content. The header has the
+/// content's length.
 namespace stdchk::transport::tcp {
 
 inline constexpr std::size_t kTransfersMax = 128;  ///< of one end, in flight on a link
@@ -21,7 +21,7 @@ enum class FrameType : std::uint8_t {
   kHello = 1,  ///< the first frame of each end. id: kProtocolVersion. key: 1 of the accepting end:
                ///< content in clear
   kMessage = 2,  ///< content: the message
-  // Where the hello says so, longer content of these is on the ContentChannel.
+  // Longer content of kWrite and kReadData uses the ContentChannel, if the hello says so.
   kWrite = 3,     ///< content goes to `offset` in the region of `key`
   kWritten = 4,   ///< all frames of write `id` are in memory
   kRead = 5,      ///< asks for `length` bytes at `offset` in the region of `key`; no content
@@ -47,13 +47,13 @@ struct FrameHeader {
   static constexpr std::size_t kBytes = 32;
   /// So that a frame is 16 full TLS records.
   static constexpr std::size_t kContentBytesMax = 256 * limits::kKiB - kBytes;
-  /// Content that is no longer follows its header inside TLS, also where content goes in clear: a
-  /// second socket costs a short transfer more than its encryption does.
+  /// Content up to this length follows its header inside TLS, also where content goes in clear. A
+  /// second socket costs a short transfer more than encryption does.
   static constexpr std::size_t kInlineBytesMax = 16 * limits::kKiB;
   using Bytes = std::array<std::byte, kBytes>;
 
   FrameType type = FrameType::kHello;
-  bool last = false;  ///< of a write: no more frames of it follow
+  bool last = false;  ///< the last frame of a write
   std::uint32_t length = 0;
   std::uint64_t id = 0;
   std::uint64_t key = 0;
@@ -61,8 +61,8 @@ struct FrameHeader {
   bool operator==(const FrameHeader&) const = default;
 
   Bytes encode() const;
-  /// Nothing: a type that does not exist, a field that its type has no use for and that is not
-  /// zero, or a length that its type does not allow.
+  /// Returns nothing for an unknown type, for a set field that the type does not use, and for a
+  /// length that the type does not allow.
   static std::optional<FrameHeader> decode(std::span<const std::byte, kBytes> bytes);
   /// How many bytes of content follow.
   std::size_t content_bytes() const;

@@ -9,8 +9,7 @@
 
 namespace stdchk::transport::tcp {
 
-/// A Pieces is what is left of memory that lies in several places and is moved from its first byte
-/// to its last.
+/// A Pieces names the rest of memory in several places, whose bytes move in order.
 ///
 /// Owns: nothing of the memory.
 class Pieces {
@@ -26,7 +25,7 @@ class Pieces {
   }
 
   std::size_t left() const { return left_; }
-  /// The first bytes that are left and lie one behind the other. Not to be asked when left() is 0.
+  /// Returns the first contiguous bytes of the rest. left() must not be 0.
   MutableByteSpan front() const {
     return spans_[first_].first(std::min(spans_[first_].size(), left_));
   }
@@ -36,7 +35,7 @@ class Pieces {
     left_ -= bytes;
     if (spans_[first_].empty() && left_ > 0) ++first_;
   }
-  /// Takes the first `bytes`, at most left(), out of this.
+  /// Cuts the first `bytes` off and returns them. `bytes` is at most left().
   Pieces take(std::size_t bytes) {
     Pieces taken = *this;
     taken.left_ = bytes;
