@@ -19,7 +19,7 @@ void add_space(Exposition& to, const msg::StatPool::Reply& pool) {
   to.gauge("stdchk_files", "Files in the pool.", pool.file_count);
   to.gauge("stdchk_chunks", "Chunks in memory.", pool.chunk_count);
   to.gauge("stdchk_logical_bytes", "Bytes of all files.", pool.logical_bytes);
-  to.gauge("stdchk_stored_bytes", "Memory that they take; equal chunks are stored once.",
+  to.gauge("stdchk_stored_bytes", "Memory that all files take; equal chunks are stored once.",
            pool.stored_bytes);
 }
 
@@ -42,35 +42,37 @@ void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
   to.gauge("stdchk_copies_missing_bytes",
            "Bytes that are still to be copied for the missing copies.", pool.debt_bytes);
   to.gauge("stdchk_lost_chunks", "Chunks without a copy, not drained.", pool.lost_chunks);
-  to.counter("stdchk_copies_made_total", "Copies that benefactors have made of each other's.",
+  to.counter("stdchk_copies_made_total", "Copies of chunks that benefactors have made.",
              pool.copies_made);
   to.counter("stdchk_copied_bytes_total", "Bytes that benefactors have copied from each other.",
              pool.copied_bytes);
   to.gauge("stdchk_stripes", "Stripes: chunks that protect each other by parity.", pool.stripes);
-  to.gauge("stdchk_parity_bytes", "Memory that their parity takes.", pool.parity_bytes);
+  to.gauge("stdchk_parity_bytes", "Memory that the parity of stripes takes.", pool.parity_bytes);
   to.counter("stdchk_rebuilt_chunks_total", "Chunks that were made again from their stripes.",
              pool.rebuilt_chunks);
   to.gauge("stdchk_metadata_copies", "Benefactors that keep all of the manager's metadata.",
            std::uint64_t{pool.log_copies});
-  to.gauge("stdchk_metadata_copies_wanted", "How many should.",
+  to.gauge("stdchk_metadata_copies_wanted",
+           "Benefactors that should keep all of the manager's metadata.",
            std::uint64_t{pool.log_copies_wanted});
   to.gauge("stdchk_metadata_log_bytes", "Bytes of the longest log of the manager's metadata.",
            pool.log_bytes);
   to.gauge("stdchk_metadata_log_needed_bytes",
-           "Memory that a benefactor needs for that log and the one that takes its place.",
+           "Memory that a benefactor needs for the metadata log and for its successor.",
            pool.log_bytes_needed);
   to.gauge("stdchk_metadata_log_max_bytes",
-           "The least that a benefactor may take for that, of those that keep it or were full.",
-           pool.log_bytes_max);
+           "Smallest limit of a benefactor's memory for the metadata log.", pool.log_bytes_max);
   to.gauge("stdchk_metadata_log_full", "Benefactors that had no room for the metadata.",
            std::uint64_t{pool.log_full});
-  to.gauge("stdchk_metadata_warnings",
-           "What endangers the metadata, or a take-over by the standby; `stdchk status` names it.",
-           std::uint64_t{pool.log_advice.size()});
-  to.gauge("stdchk_standby_keepers", "Benefactors by more than half of which the standby decides.",
+  to.gauge(
+      "stdchk_metadata_warnings",
+      "Dangers for the metadata, or for a takeover by the standby; `stdchk status` names them.",
+      std::uint64_t{pool.log_advice.size()});
+  to.gauge("stdchk_standby_keepers",
+           "Benefactors of which the standby needs more than half for a takeover.",
            std::uint64_t{pool.standby_keepers});
   to.gauge("stdchk_standby_reached",
-           "Those of stdchk_standby_keepers that keep all of the metadata now.",
+           "Benefactors among stdchk_standby_keepers that keep all of the metadata now.",
            std::uint64_t{pool.standby_reached});
   to.gauge("stdchk_standby_follows", "1 when the manager has a standby that follows it.",
            std::uint64_t{pool.standby_follows});
@@ -86,9 +88,10 @@ void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
 }
 
 void add_activity(Exposition& to, const msg::StatPool::Reply& pool) {
-  to.gauge("stdchk_epoch", "The manager's life, counted from 1.", pool.epoch.value);
+  to.gauge("stdchk_epoch", "The manager's epoch: its starts and takeovers, counted from 1.",
+           pool.epoch.value);
   to.gauge("stdchk_sessions", "Files that are open for writing.", pool.session_count);
-  to.gauge("stdchk_readers", "Files that are open for reading, as clients last said.",
+  to.gauge("stdchk_readers", "Files that are open for reading, by the clients' last heartbeats.",
            pool.reader_count);
   to.gauge("stdchk_clients", "Mounts, programs and tools that are connected.", pool.client_count);
   to.counter("stdchk_requests_total", "Requests that the manager has served.",
@@ -96,35 +99,37 @@ void add_activity(Exposition& to, const msg::StatPool::Reply& pool) {
 }
 
 void add_totals(Exposition& to, const msg::PoolTotals& totals) {
-  to.counter("stdchk_images_total", "Files that came to have bytes.", totals.images);
+  to.counter("stdchk_images_total", "Files that were committed with content for the first time.",
+             totals.images);
   to.counter("stdchk_written_bytes_total", "Bytes that were committed.", totals.written_bytes);
   to.counter("stdchk_new_bytes_total",
              "Part of the written bytes that the pool had not stored already.",
              totals.stored_bytes);
   to.counter("stdchk_at_risk_seconds_total",
-             "Time with an image that one lost benefactor would have taken along.",
+             "Time with an image that the loss of one benefactor would have lost.",
              seconds(totals.at_risk_ns));
   to.counter("stdchk_sets_total", "Sets that a newer set of their application has followed.",
              totals.sets);
-  to.counter("stdchk_sets_overtaken_total", "Followed sets that were not drained by then.",
+  to.counter("stdchk_sets_overtaken_total",
+             "Sets that were not drained when a newer set of their application came.",
              totals.sets_overtaken);
   to.counter("stdchk_space_waits_total", "Writers that had to wait for room.", totals.space_waits);
-  to.counter("stdchk_space_wait_seconds_total", "How long, all together.",
+  to.counter("stdchk_space_wait_seconds_total", "Time that writers waited for room, summed up.",
              seconds(totals.space_wait_ns));
   // The figures of clients come with their heartbeats, so they are a few seconds old.
   const msg::WriterTotals& writers = totals.writers;
   to.counter("stdchk_clients_closed_bytes_total", "Bytes whose close has returned, of all clients.",
              writers.closed_bytes);
   to.counter("stdchk_clients_open_to_close_seconds_total",
-             "Time from open until close returned, of all their files together.",
+             "Time from open until close returned, summed up over all files.",
              seconds(writers.open_to_close_ns));
   to.counter("stdchk_clients_committed_bytes_total", "Bytes that are committed, of all clients.",
              writers.committed_bytes);
   to.counter("stdchk_clients_open_to_commit_seconds_total",
-             "Time from open until the commit, of all their files together.",
+             "Time from open until the commit, summed up over all files.",
              seconds(writers.open_to_commit_ns));
   add_reads(to, "stdchk_clients_read_bytes_total",
-            "Bytes that readers got, of all clients, by where they came from.", totals.readers);
+            "Bytes that readers of all clients got, by source.", totals.readers);
 }
 
 void add_benefactors(Exposition& to, const std::vector<msg::BenefactorInfo>& benefactors) {
@@ -137,14 +142,15 @@ void add_benefactors(Exposition& to, const std::vector<msg::BenefactorInfo>& ben
     const Labels labels{{"benefactor", "b" + std::to_string(info.id.value)},
                         {"host", info.host_name}};
     ++states[info.state];
-    to.gauge("stdchk_benefactor_up", "1 when it answers the manager.",
+    to.gauge("stdchk_benefactor_up", "1 when the benefactor answers the manager.",
              std::uint64_t{info.state == msg::BenefactorState::kAlive}, labels);
-    to.gauge("stdchk_benefactor_memory_bytes", "Memory that it lends.", info.arena_bytes, labels);
+    to.gauge("stdchk_benefactor_memory_bytes", "Memory that the benefactor lends.",
+             info.arena_bytes, labels);
     to.gauge("stdchk_benefactor_memory_free_bytes", "Free part of the lent memory.",
              info.free_bytes, labels);
   }
   for (const auto& [state, count] : states) {
-    to.gauge("stdchk_benefactors", "Benefactors by what the manager knows of them.", count,
+    to.gauge("stdchk_benefactors", "Benefactors by state, as the manager sees them.", count,
              {{"state", std::string(name_of(state))}});
   }
 }

@@ -25,7 +25,7 @@ void add_question(Options& options, Chosen& chosen) {
 template <typename Chosen>
 void add_whole_pool(Options& options, Chosen& chosen) {
   add_question(options, chosen);
-  options.argument("PATH", chosen.path, "the mount, or anything below it");
+  options.argument("PATH", chosen.path, "mount of the pool, or a path below it");
 }
 
 }  // namespace
@@ -150,7 +150,7 @@ void describe(Options& options, DownOptions& down) {
       .text("--node-of", down.node_of, "ID", "end only what this batch job has left on this node")
       .command_line_only();
   add_pool(options, down.pool);
-  options.argument("PATH", down.path, "the mount, or anything below it");
+  options.argument("PATH", down.path, "mount of the pool, or a path below it");
 }
 
 void describe(Options& options, StatusOptions& status) {
@@ -175,7 +175,7 @@ void describe(Options& options, ReportOptions& report) {
       .command_line_only();
   options
       .flag("--lost", report.lost,
-            "print, once, the losses of a job's pool whose manager does not answer")
+            "print, once, the files that a job lost with its pool; for a manager that is gone")
       .command_line_only();
   add_whole_pool(options, report);
 }
@@ -317,7 +317,7 @@ void describe(Options& options, RestartOptions& restart) {
   options.argument("DIR|JOB", restart.path, "a folder of the pool, or a job of stdchk run")
       .required();
   options.arguments("COMMAND", restart.command,
-                    "behind --: start this when all ranks have their images");
+                    "after --: start this command when all ranks have their images");
 }
 
 void describe(Options& options, SimilarityCommand& similarity) {
@@ -338,7 +338,7 @@ void describe(Options& options, TopOptions& top) {
              "number of pictures; default: until a key or signal ends it")
       .command_line_only();
   add_pool(options, top.pool);
-  options.argument("PATH", top.path, "the mount, or anything below it");
+  options.argument("PATH", top.path, "mount of the pool, or a path below it");
 }
 
 void describe(Options& options, BenchOptions& bench) {
@@ -398,7 +398,7 @@ void describe(Options& options, AdviseOptions& advise) {
       .command_line_only();
   options
       .count("--measure-time", advise.measure_s, 1, 3600,
-             "seconds for each measurement; it writes less where that would take longer")
+             "seconds for each measurement, which ends early at this limit")
       .command_line_only();
   options
       .count("--stripe-width", job.stripe_width, 0, 1024,
@@ -439,17 +439,17 @@ void describe(Options& options, MemberKeyOptions& key) {
             "file with the pool's secret; default: the secret of the running pool")
       .command_line_only();
   add_pool(options, key.pool);
-  options.argument("PATH", key.path, "the mount of the pool, or anything below it");
+  options.argument("PATH", key.path, "mount of the pool, or a path below it");
 }
 
 void describe(Options& options, DoctorOptions& doctor) {
   add_question(options, doctor);
-  options.argument("PATH", doctor.path, "the mount of the pool, or anything below it");
+  options.argument("PATH", doctor.path, "mount of the pool, or a path below it");
 }
 
 void describe(Options& options, RunOptions& run) {
   add_pool(options, run.pool);
-  options.text("--name", run.name, "JOB", "name of the job; without it a new one")
+  options.text("--name", run.name, "JOB", "name of the job; default: a new name")
       .command_line_only();
   options.count("-n,--ranks", run.ranks, 1, 4096, "containers, one for each rank")
       .command_line_only();
@@ -461,48 +461,49 @@ void describe(Options& options, RunOptions& run) {
       .command_line_only();
   options.flag("--job", run.in_job, "run on the nodes of this Slurm or PBS job")
       .command_line_only();
-  options.text("--rsh", run.remote_shell, "COMMAND", "how to reach them: COMMAND HOST TEXT");
+  options.text("--rsh", run.remote_shell, "COMMAND", "reach the hosts by COMMAND HOST TEXT");
   options.count("--spares", run.spares, 0, 4096,
-                "of the nodes, how many wait until another one is lost");
+                "number of nodes that wait, idle, to replace a lost node");
   options.count("--retries", run.retries, 0, 1000000,
-                "how often the job is restarted when a node is lost");
+                "number of restarts of the job after lost nodes");
   options.text("--every", run.every, "TIME",
-               "save that often, such as 10m, or never; without it as --advise");
+               "time between two checkpoints, such as 10m, or never; default: as --advise");
   options.flag("--advise", run.advise,
-               "save first after a minute, then as often as stdchk advise's cost model says");
+               "save first after a minute, then as often as the cost model of stdchk advise says");
   options.text("--mtbf", run.mtbf, "TIME",
-               "mean time between failures of one node, for --advise; 1825d without it");
+               "mean time between failures of one node, for --advise; default: 1825d");
   options.text("--root", run.root, "DIR",
                "base file system of the containers, or an OCI bundle, the same on all nodes");
   options.text("--criu", run.criu, "PROGRAM", "the program that saves processes");
   options.size("--box-memory", run.box_memory_bytes, 0, std::uint64_t{1} << 50,
-               "most memory of each container; without it no limit");
+               "largest memory of each container; default: no limit");
   options.count("--box-cpu", run.box_cpu_percent, 0, 1000000,
-                "most processor time of each container in per cent: 150 is one and a half");
+                "largest processor time of each container, in percent of one processor");
   options.count("--box-processes", run.box_processes, 0, 4000000,
-                "most processes and threads of each container");
+                "largest number of processes and threads in each container");
   options.count("--lease", run.lease_s, 2, 3600,
-                "seconds after which a node without its coordinator ends its containers");
+                "seconds without the coordinator after which a node ends its containers");
   options
       .text("--restart", run.from, "DIR",
-            "go on from the newest complete set in this folder of the pool; needs --name")
+            "continue from the newest complete set in this folder of the pool; needs --name")
       .command_line_only();
-  options.text("--set", run.set, "T5", "of --restart: that set").command_line_only();
-  options.arguments("COMMAND", run.program, "the program, behind --: mpiexec -n 4 ./program");
+  options.text("--set", run.set, "T5", "with --restart: continue from this set")
+      .command_line_only();
+  options.arguments("COMMAND", run.program, "the program, after --: mpiexec -n 4 ./program");
 }
 
 void describe(Options& options, JobsOptions& jobs) {
   add_json(options, jobs.json);
   options
       .text("--forget", jobs.forget, "JOB",
-            "remove what this host knows of a job that does not run; its sets stay")
+            "remove this host's record of a job that does not run; its sets stay")
       .command_line_only();
 }
 
 void describe(Options& options, CheckpointOptions& checkpoint) {
   options.count("--timeout", checkpoint.timeout_s, 1, 1000000, "seconds to wait for the set")
       .command_line_only();
-  options.argument("JOB", checkpoint.job, "a job that runs, as stdchk jobs shows it").required();
+  options.argument("JOB", checkpoint.job, "a running job, as stdchk jobs shows it").required();
 }
 
 void describe(Options& options, EvacuateOptions& evacuate) {

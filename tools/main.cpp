@@ -34,7 +34,7 @@ namespace stdchk::tools {
 
 namespace {
 
-/// Time for benefactors to begin to keep the metadata.
+/// Time after which each benefactor should keep the metadata.
 constexpr Duration kKeptAfter = std::chrono::seconds(3);
 
 int run_up(UpOptions& up) {
@@ -87,7 +87,7 @@ int finish_down(const DownReport& report, const std::string& what) {
   return kExitGood;
 }
 
-/// Before a pool goes down: removes what the policy gives up, then drains.
+/// Before a pool goes down: removes the sets that the policy `end` does not keep, then drains.
 Outcome<void> clear_and_drain(const PoolRecord& pool, const DownOptions& down) {
   Cleared cleared;
   if (down.success) {
@@ -103,8 +103,8 @@ Outcome<void> clear_and_drain(const PoolRecord& pool, const DownOptions& down) {
   drain.timeout_s = down.timeout_s;
   if (run_drain(drain) != kExitGood) {
     return problem(
-        "the pool stays up because not everything is drained; without --drain and --success it "
-        "comes down all the same, and what is not drained is lost");
+        "the pool stays up because not all images are drained. Without --drain and --success it "
+        "comes down at once, and loses the images that are not drained");
   }
   return forget_removed(cleared);
 }
@@ -125,8 +125,7 @@ int run_down(const DownOptions& down, const std::string& invoked_as) {
       }
       return finish_down(report, what);
     }
-    fmt::print("This is the part of job {} on this node; the others end it with the job.\n",
-               pool->job_id);
+    fmt::print("This ends only this node's part of the pool of job {}.\n", pool->job_id);
   }
   return finish_down(stop_pool(*pool), what);
 }
@@ -136,7 +135,7 @@ const char* word(Finding::Kind kind) {
   return kind == Finding::Kind::kNote ? "note" : "bad";
 }
 
-/// Examines the pool if there is one; only an explicitly named pool must exist.
+/// Examines the pool, if one is found. Fails when the user has named a pool that does not exist.
 Outcome<std::vector<Finding>> examine_a_pool(const DoctorOptions& options) {
   auto pool = find_pool(options.pool, options.path);
   if (pool) {
@@ -217,28 +216,25 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   commands.add<StatusOptions>("status", "Shows the pool's processes, space and drain.", run_status);
   commands.add<ReportOptions>("report", "Shows what the pool has done so far, and what to change.",
                               run_report);
-  commands.add<ListOptions>("ls", "Lists files, with -l versions and where they are.", run_list);
-  commands.add<StatOptions>("stat", "Shows all about one file.", run_stat);
+  commands.add<ListOptions>("ls", "Lists files; with -l their versions and places.", run_list);
+  commands.add<StatOptions>("stat", "Shows the size, copies and drain of one file.", run_stat);
   commands.add<DrainOptions>("drain", "Copies images to the drain directory now.", run_drain);
   commands.add<SafeOptions>(
       "safe", "Says whether images are on the parallel file system, verified.", run_safe);
-  commands.add<PolicyOptions>("policy", "Shows or changes what a folder asks for the images in it.",
-                              run_policy);
-  commands.add<SetOptions>("set", "Lists the sets A.*.Tj of a folder, or keeps one.", run_set);
-  commands.add<ScrubOptions>("scrub", "Has every copy of every chunk checked now.", run_scrub);
+  commands.add<PolicyOptions>("policy", "Shows or changes the policies of a folder.", run_policy);
+  commands.add<SetOptions>("set", "Lists, pins or commits the sets A.*.Tj of a folder.", run_set);
+  commands.add<ScrubOptions>("scrub", "Checks every copy of every chunk now.", run_scrub);
   commands.add<CheckOptions>("check", "Walks all metadata and reports every broken rule.",
                              run_check);
-  commands.add<GarbageOptions>(
-      "gc", "Gives back memory that nothing uses; benefactors forget what is of nobody.",
-      run_garbage);
-  commands.add<RecoverOptions>(
-      "recover", "Starts a manager again that has ended or does not answer.", run_recover);
+  commands.add<GarbageOptions>("gc", "Frees the memory of chunks that no file uses.", run_garbage);
+  commands.add<RecoverOptions>("recover", "Restarts a manager that has ended or does not answer.",
+                               run_recover);
   commands.add<VerifyOptions>("verify", "Compares drained files with the manifests beside them.",
                               run_verify);
   commands.add<StageInOptions>(
       "stage-in", "Loads a drained set into a pool, verified against its manifest.", run_stage_in);
   commands.add<RestartOptions>(
-      "restart", "Loads each rank's image, and lets none go on before all have theirs.",
+      "restart", "Loads each rank's image, and waits until all ranks have their images.",
       [invoked_as](auto& restart) {
         RunOptions job;
         if (!find_job(restart.path, job)) return run_restart(restart, invoked_as);
@@ -250,18 +246,18 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
                            [invoked_as](auto& job) { return run_job(job, invoked_as); });
   commands.add<JobsOptions>("jobs", "Lists jobs in containers.", run_jobs);
   commands.add<CheckpointOptions>("checkpoint", "Saves a job in containers now.", run_checkpoint);
-  commands.add<EvacuateOptions>(
-      "evacuate", "Moves what jobs in containers have on a node to others.", run_evacuate);
+  commands.add<EvacuateOptions>("evacuate", "Moves containers from a node to other nodes.",
+                                run_evacuate);
   commands.add<RestartTestOptions>(
-      "restart-test", "Loads all images of a set at once, and says how long it took.",
+      "restart-test", "Loads all images of a set at once, and prints the time it took.",
       [invoked_as](const auto& test) { return run_restart_test(test, invoked_as); });
   commands.add<SimilarityCommand>(
-      "similarity", "Says how alike images are, and how they are best cut into chunks.",
+      "similarity", "Says how similar images are, and how they are best cut into chunks.",
       run_similarity);
   commands.add<BenchOptions>(
-      "bench", "Measures how fast a mount, and other file systems, take images and give them back.",
+      "bench", "Measures how fast a mount and other file systems write and read images.",
       run_bench);
-  commands.add<TopOptions>("top", "Shows what the pool is doing, again and again.", run_top);
+  commands.add<TopOptions>("top", "Shows the pool's activity, again and again.", run_top);
   commands.add<AdviseOptions>(
       "advise", "Works out how often to checkpoint, with how many copies and benefactors.",
       run_advise);
@@ -270,7 +266,7 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
       "Prints a key for a benefactor, a mount or a node of containers that is started by hand.",
       run_member_key);
   commands.add<DoctorOptions>(
-      "doctor", "Names the cause of a bad set-up, and measures writes to a pool's benefactors.",
+      "doctor", "Finds faults of the set-up, and measures writes to a pool's benefactors.",
       [invoked_as](auto& doctor) { return run_doctor(doctor, invoked_as); });
   commands.add<NoOptions>("vm", "Runs virtual machines that can be cloned: see stdchk vm --help.",
                           [](auto&) { return kExitError; });  // run() starts stdchk-vm instead
@@ -280,7 +276,7 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   });
 }
 
-/// `stdchk vm ...` is the program stdchk-vm. Returns only when that cannot be started.
+/// Runs the program stdchk-vm in place of this process. Returns only when that fails.
 int become_vm(char** argv) {
   const auto program = find_program("stdchk-vm", argv[0]);
   if (!program) return complain(program.error().text);

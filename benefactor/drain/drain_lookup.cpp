@@ -15,18 +15,18 @@
 namespace stdchk::benefactor {
 namespace {
 
-/// A time that no file made now has by itself.
+/// A time in the past. A file made now has it only if the file system keeps the time it is given.
 constexpr timespec kLongAgo{1'000'000'000, 0};
 
-/// The first drain into a directory made that folder. Without it this is not the drain directory,
-/// but perhaps what its file system is mounted on.
+/// Returns true when the folder for temporary files exists, which the first drain makes. Without
+/// it, `root` may be an empty mount point: the file system of the drain directory is not mounted.
 bool is_drain_directory(const DrainFolder& root) {
   const auto there = root.status(msg::kTemporaryFolder);
   return there && S_ISDIR(there->st_mode);
 }
 
-/// True when a file of the drain directory has the time that it was given: some file systems take
-/// any and keep none. Where that cannot be tried they count as kept.
+/// Returns true when the file system keeps the times that it is given. Some file systems accept
+/// futimens(2) and ignore it. Also returns true when the test file cannot be made.
 bool keeps_times(const DrainFolder& root) {
   const auto folder = root.folder(msg::kTemporaryFolder);
   const auto file = folder ? folder->create_unnamed() : Below<Descriptor>();
@@ -66,8 +66,8 @@ Outcome<msg::FindDrained::Reply> FileDrainer::find(const msg::FindDrained& reque
   }
   if (!reply.missing.empty() && !is_drain_directory(*root)) {
     return problem(Code::kDrainFailed, "benefactor.find_drained", ENOENT,
-                   fmt::format("{} is not what was drained to: it has no folder {}; mount its file "
-                               "system on this host, or make that folder if all was removed.",
+                   fmt::format("{} is not the drain directory: it has no folder {}. Mount its file "
+                               "system on this host. If somebody removed all, make the folder.",
                                directory_.path(), msg::kTemporaryFolder));
   }
   return reply;

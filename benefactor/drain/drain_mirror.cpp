@@ -39,14 +39,14 @@ std::uint32_t mode_without_widening(std::uint32_t mode, bool uid_is_right, bool 
 }
 
 Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path, Acl acl) {
-  // By this name the calls reach the open file itself, whatever its own mode, and no link is
-  // followed.
+  // A path below /proc/self/fd reaches the open file itself: no link is followed, and the file's
+  // mode does not matter.
   const std::string self = fmt::format("/proc/self/fd/{}", fd);
   const auto is_refused = [] { return errno == EPERM || errno == EINVAL; };
   // The owner first: a change of owner clears the set-id bits.
   if (::chown(self.c_str(), wanted.uid, wanted.gid) != 0) {
     if (!is_refused()) return storage_problem("setting the owner of", path, errno);
-    // A user may give his file to a group of his.
+    // A user may give a file to a group that he belongs to.
     if (::chown(self.c_str(), static_cast<uid_t>(-1), wanted.gid) != 0 && !is_refused()) {
       return storage_problem("setting the group of", path, errno);
     }
@@ -111,7 +111,7 @@ struct Mirror {
   Outcome<Place> temporary() const {
     return temporary_place(directory, root, change.file, change.number);
   }
-  /// The place of a path; of no path, that of the change's temporary file.
+  /// Returns the place of `path`. An empty path means the change's temporary file.
   Outcome<Place> place_of(const std::string& path, Missing missing) const {
     return path.empty() ? temporary() : find_place(root, path, missing);
   }
@@ -127,8 +127,8 @@ Done mirror_rename(const Mirror& in) {
   return rename_place(*from, *to);
 }
 
-/// A file system without hard links refuses that; the manager then waits until nobody reads the
-/// file.
+/// Gives the drained file a second, temporary name, so that readers keep it when its name goes.
+/// Fails on a file system without hard links: the manager then waits until nobody reads the file.
 Done set_aside(const Mirror& in) {
   auto to = in.temporary();
   if (!to) return problem(to.error());
@@ -180,16 +180,17 @@ Done mirror_attributes(const Mirror& in) {
   if (!in.directory.may_belong(in.root, there, in.change.uid) &&
       !in.directory.may_belong(in.root, there, in.change.uid_before)) {
     log::warning(
-        "{} in the drain directory belongs to uid {}, and in the pool to uid {}: it is not "
-        "what was drained, and keeps its owner and mode",
+        "{} in the drain directory belongs to uid {}, and in the pool to uid {}. The file was "
+        "replaced after the drain, so it keeps its owner and mode",
         place->path, there.st_uid, in.change.uid);
     return {};
   }
   return set_attributes(file.get(), wanted_of(in.change), place->path, Acl::kKept);
 }
 
-/// A folder of the draining user may have been moved there from elsewhere. Changes its owner only
-/// while the folder is empty, or where no other user could move folders.
+/// Returns true when the folder may get the owner that the pool says. A folder of the draining user
+/// may have been moved there from elsewhere. So its owner changes only while the folder is empty,
+/// or where no other user could move folders.
 bool may_be_given(const Mirror& in, const Place& place, const DrainFolder& folder,
                   const struct stat& there) {
   if (in.directory.may_belong(in.root, there, in.change.uid)) return true;
@@ -258,7 +259,8 @@ Done mirror_symlink(const Mirror& in) {
   return rename_place(*made, *place);
 }
 
-/// True for FILE.NUMBER, and what begins so, that nobody uses any more. See MirrorKind.
+/// Returns true for a temporary file that nobody uses any more. Its name begins with FILE.NUMBER,
+/// and NUMBER is below `first_used` (MirrorKind::kDropTemporary).
 bool is_old(const char* name, std::uint64_t first_used) {
   constexpr unsigned kEpochShift = 40;
   char* end = nullptr;

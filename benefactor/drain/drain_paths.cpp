@@ -15,7 +15,7 @@
 namespace stdchk::benefactor {
 namespace {
 
-/// Others may open what was set aside under a name that they were told, and list nothing.
+/// Other users may open a file whose name they know, but they cannot list the folder.
 constexpr mode_t kTemporaryFolderMode = 0711;
 
 std::string_view remedy(int os_errno) {
@@ -43,7 +43,7 @@ tl::unexpected<Problem> bad_path(const std::string& path, std::string_view why) 
                  fmt::format("The path \"{}\" {}.", path, why));
 }
 
-/// True when it was not there before.
+/// Returns true when the folder was absent and is made.
 Outcome<bool> make_folder(const DrainFolder& parent, const std::string& name,
                           const std::string& path, mode_t mode) {
   const bool made = ::mkdirat(parent.get(), name.c_str(), mode) == 0;
@@ -51,7 +51,8 @@ Outcome<bool> make_folder(const DrainFolder& parent, const std::string& name,
   return made;
 }
 
-/// A new folder is not durable yet.
+/// Opens a folder of `parent`, and makes it if `missing` says so. The name of a new folder is not
+/// durable yet: sync `parent`.
 Outcome<DrainFolder> enter(const DrainFolder& parent, const std::string& name, Missing missing,
                            const std::string& path, mode_t mode = 0755) {
   auto folder = parent.folder(name);
@@ -118,7 +119,7 @@ Outcome<Place> find_place(const DrainFolder& root, const std::string& path, Miss
   for (std::size_t i = 0; i + 1 < parts->size(); ++i) {
     auto next = enter(*folder, (*parts)[i], missing, path);
     if (!next) return problem(next.error());
-    // The creator may have ended before a sync of the name.
+    // Sync also a folder that exists: its creator may have crashed before the sync.
     if (auto synced = sync_folder(*folder, path); !synced) return problem(synced.error());
     folder = std::move(*next);
   }
@@ -156,8 +157,8 @@ Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolde
     return problem(
         Code::kDrainFailed, "benefactor.drain", EPERM,
         fmt::format(
-            "{}/{} belongs to uid {} and has mode {:04o}, so that other users could replace "
-            "what is drained; remove it, or give it to this pool's user with mode 0711.",
+            "{}/{} belongs to uid {} and has mode {:04o}, so other users could replace drained "
+            "files. Remove the folder, or give it to this pool's user with mode 0711.",
             directory.path(), msg::kTemporaryFolder, status->st_uid, status->st_mode & 07777));
   }
   place.folder = std::move(*folder);
@@ -165,7 +166,8 @@ Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolde
 }
 
 Outcome<void> sync_folder(const DrainFolder& folder, std::string_view path) {
-  // Some file systems cannot sync a folder and say EINVAL: there is nothing better to be had there.
+  // EINVAL: this file system cannot sync a folder, and offers no other way to make the name
+  // durable.
   if (::fsync(folder.get()) != 0 && errno != EINVAL) {
     return storage_problem("syncing the folder of", path, errno);
   }

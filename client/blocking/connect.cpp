@@ -7,12 +7,12 @@
 namespace stdchk::client {
 namespace {
 
-/// The text tells the user what to do: describe() appends it to the error.
+/// describe() appends this text to the error, so the text also says what to do.
 constexpr Error kDrains{
     Code::kConfig, 0,
     "client.connect: encrypted images cannot be written to a pool with a drain directory, because "
-    "benefactors drain and have no key; start the pool without --drain, and copy images out "
-    "through a mount"};
+    "the benefactors, which drain, have no key. Start the pool without --drain, and copy images "
+    "out through a mount"};
 
 SystemClock& system_clock() {
   static SystemClock clock;  // has no state, so sharing it is safe

@@ -43,7 +43,7 @@ const Row* row_of(int code) {
   return nullptr;
 }
 
-// The header has each code, with the same number.
+// stdchk.h gives each error code the number that core/base/error_codes.h gives it.
 static_assert(STDCHK_ERROR_INTERNAL == static_cast<int>(Code::kInternal));
 static_assert(STDCHK_ERROR_INVALID_ARGUMENT == static_cast<int>(Code::kInvalidArgument));
 static_assert(STDCHK_ERROR_NOT_FOUND == static_cast<int>(Code::kNotFound));

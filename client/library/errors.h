@@ -6,11 +6,11 @@
 
 namespace stdchk::client::library {
 
-/// Each of these sets errno and the calling thread's last failure, and returns -1.
+/// Sets errno and the calling thread's last failure. Returns -1, like the other two functions here.
 int failed(const Error& error);
-/// `text` is a whole sentence; errno is the one of `code`.
+/// Sets the errno that belongs to `code`. `text` is a whole sentence.
 int failed(Code code, const std::string& text);
-/// For errnos that have no code of their own.
+/// Sets `os_errno` and the code STDCHK_ERROR_SYSTEM, because no other code fits this errno.
 int failed_system(int os_errno, const std::string& text);
 
 /// Returns 0 for a success, otherwise failed().

@@ -7,8 +7,8 @@
 
 namespace stdchk::client {
 
-/// A RateMeter measures the rate of transfers: bytes that ended well, over the time in which
-/// something was in flight.
+/// A RateMeter measures the rate of transfers to one peer: bytes of successful transfers, over the
+/// time with at least one transfer in flight.
 ///
 /// Threads: one at a time.
 class RateMeter {
@@ -40,7 +40,7 @@ class RateMeter {
     measured_from_ = now;
   }
 
-  /// Nothing is in flight any more, because the link is new. The measured rate stays.
+  /// Forgets the transfers in flight, because their link has ended. The measured rate stays.
   void reset() { bytes_in_flight_ = 0; }
 
  private:

@@ -21,13 +21,13 @@
 
 namespace stdchk::client {
 
-/// A Unit is a part of a chunk for a reader.
+/// A Unit is a slice of a chunk that a reader wants.
 struct Unit {
   Chunk chunk;
-  std::uint64_t file_offset = 0;  ///< of the slice, for the drained file
+  std::uint64_t file_offset = 0;  ///< offset of the slice in the file, also in the drained file
   std::uint32_t slice_length = 0;
   std::uint32_t slice_chunk_offset = 0;
-  VersionMapPtr map;                      ///< nullptr: a session's own chunk
+  VersionMapPtr map;                      ///< nullptr: an uncommitted chunk of a session
   std::shared_ptr<DrainedChunk> part_of;  ///< set: this unit is a part of that drained chunk
   bool learns_parts = false;              ///< PartReader wants the CRCs of the chunk's parts
 };
@@ -36,14 +36,14 @@ struct Unit {
 /// one-sided read. Then it tries the other blocks of the stripe, then the drained file. At last it
 /// fetches the map again, which may name new places.
 ///
-/// Files of the drain directory may hang (DrainedReader). A read that hangs gives its buffer to
-/// another user who finds none. A late read has failed, and the reader of the file gets kSystem
-/// (EIO).
+/// Reads from the drain directory may hang (DrainedReader). If another user finds no free buffer, a
+/// read that hangs loses its buffer to him. A read past its deadline has failed, and the reader of
+/// the file gets kSystem (EIO).
 ///
 /// Owns: the cache and the fetches under way.
 /// Threads: any, as the attributes say.
-/// Errors: kWouldBlock: wait for a change and call again. kDataLost: no source has the chunk.
-///   kPermission: the key of an encrypted chunk is absent or wrong.
+/// Errors: kDataLost: no source has the chunk. kPermission: the key of an encrypted chunk is absent
+///   or wrong. After kWouldBlock, wait for a change and call again.
 class Reader {
  public:
   struct Host {

@@ -28,7 +28,7 @@ constexpr std::uint32_t kSignalled = 128;
 constexpr auto kSettleTurn = std::chrono::milliseconds(5);
 constexpr mode_t kForAll = 01777;
 constexpr std::size_t kAskBytesMax = 16'384;
-/// Limit of the asks that are read at once. They go into one message, beside the output.
+/// Most bytes of requests in one message, which also carries the program's output.
 constexpr std::size_t kAsksBytesMax = 65'536;
 
 std::uint64_t number_in(const std::string& text) {
@@ -37,7 +37,7 @@ std::uint64_t number_in(const std::string& text) {
   return number;
 }
 
-/// Names in a folder that are whole files: a new file has its name only when it is complete.
+/// Returns the names of the complete files in a folder. A file under construction is NAME.new.
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code ignored;
@@ -54,7 +54,7 @@ Outcome<void> write_shared(const std::string& path, const std::string& text) {
   return {};
 }
 
-/// Words, each with the byte 0 behind.
+/// Joins the words; `separator` follows each word, the last one, too.
 std::string joined(const std::vector<std::string>& words, char separator) {
   std::string text;
   for (const auto& word : words) text += word + separator;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kDigits = 32;
 
-/// Until the end of the file, or `bytes_max`. False: see errno.
+/// Reads to the end of the file, at most `bytes_max`. Returns false on an error, with errno set.
 bool read_text(int fd, std::size_t bytes_max, std::string& text) {
   text.resize(bytes_max);
   std::size_t length = 0;
@@ -38,20 +38,21 @@ bool read_text(int fd, std::size_t bytes_max, std::string& text) {
 std::string distrust(const std::string& path, const struct stat& facts) {
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return fmt::format(
-        "the secret file {} is open to others (mode {:04o}), and whoever reads it can read and "
-        "change the pool; chmod 600 it, or start the pool anew when somebody may have read it",
+        "the secret file {} has mode {:04o}, so other users may read it, and then read and change "
+        "the pool. Use chmod 600. If somebody may have read the file, start the pool anew",
         path, facts.st_mode & 07777U);
   }
   if (facts.st_uid != ::geteuid() && facts.st_uid != 0 && ::geteuid() != 0) {
     return fmt::format(
-        "the secret file {} belongs to another user (uid {}), who could change it; use one of your "
-        "own",
+        "the secret file {} belongs to another user (uid {}), who could change it; use a file that "
+        "you own",
         path, facts.st_uid);
   }
   return {};
 }
 
-/// Random bytes repeat themselves so often less than once in 10^9 files.
+/// Returns true when a person typed the secret: 16 bytes with fewer than 8 different values. Fewer
+/// than one in 10^9 random secrets looks so.
 bool looks_typed(ByteSpan bytes) {
   constexpr std::ptrdiff_t kDistinctMin = 8;
   std::array<bool, 256> seen{};
@@ -65,9 +66,9 @@ tl::expected<std::string, std::string> read_private_file(const std::string& path
                                                          std::size_t bytes_max) {
   const auto unreadable = [&] {
     return tl::unexpected(fmt::format(
-        "the secret file \"{}\" cannot be read ({}); --secret-file and STDCHK_SECRET_FILE name "
-        "it (--key-file and STDCHK_KEY_FILE that of --encrypt), and `stdchk up` leaves it in the "
-        "pool's state directory",
+        "the secret file \"{}\" cannot be read ({}). `stdchk up` leaves it in the pool's state "
+        "directory; --secret-file or STDCHK_SECRET_FILE names it. For the key of --encrypt, these "
+        "are --key-file and STDCHK_KEY_FILE",
         path, std::strerror(errno)));
   };
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -93,7 +94,7 @@ tl::expected<Secret, std::string> read_secret_file(const std::string& path) {
 
 tl::expected<Secret, std::string> parse_secret(const std::string& path, std::string_view text) {
   constexpr const char* kHow =
-      "`stdchk up` makes one that does, and docs/guide/start.md has a command for it";
+      "`stdchk up` makes a good secret, and docs/guide/start.md has a command for it";
   if (text.size() == kDigits + 1 && text.back() == '\n') text.remove_suffix(1);
   Secret secret;
   const MutableByteSpan bytes = MutableByteSpan(secret.bytes).first(kDigits / 2);
@@ -102,9 +103,9 @@ tl::expected<Secret, std::string> parse_secret(const std::string& path, std::str
                                       path, kDigits, kHow));
   }
   if (looks_typed(bytes)) {
-    return tl::unexpected(fmt::format(
-        "the secret file {} does not hold random digits, so others could guess them; {}", path,
-        kHow));
+    return tl::unexpected(
+        fmt::format("the secret file {} does not hold random digits, so others could guess it; {}",
+                    path, kHow));
   }
   return secret;
 }

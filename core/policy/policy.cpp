@@ -46,7 +46,7 @@ constexpr Field kFields[] = {
      "all",
      false,
      {},
-     "complete sets that stay when newer ones are complete"},
+     "number of newest complete sets that stay"},
     {PolicyKey::kPurgeAfter,
      "purge-after",
      0,
@@ -100,7 +100,7 @@ constexpr Field kFields[] = {
      {},
      false,
      {},
-     "copies of each chunk on different benefactors, or parity over k chunks with m blocks more"},
+     "copies of each chunk on different benefactors, or parity: m blocks for each k chunks"},
     {PolicyKey::kCommit,
      "commit",
      1,
@@ -109,7 +109,7 @@ constexpr Field kFields[] = {
      {},
      false,
      kCommits,
-     "what close() waits for: one copy stored, or all copies or parity"},
+     "close() waits for this: one stored copy, or all copies or parity"},
     {PolicyKey::kEnd,
      "end",
      1,
@@ -127,9 +127,8 @@ constexpr Field kFields[] = {
      {},
      false,
      kProofs,
-     "how close() knows that a chunk was stored: the write was told to be over, or its benefactor "
-     "has "
-     "compared its checksum"},
+     "close() takes this as proof that a chunk is stored: the completion of the write, or a "
+     "checksum that its benefactor has compared"},
 };
 
 const Field* field_of(PolicyKey key) {
@@ -165,8 +164,8 @@ std::string list_of(std::span<const std::string_view> words) {
   return text;
 }
 
-/// Returns true when the value is a redundancy with parity, which is neither a
-/// plain number nor a word.
+/// Returns true when the value is a redundancy with parity, which is neither a plain number nor a
+/// word.
 bool is_parity(const Field& field, std::uint64_t value) {
   const auto redundancy = redundancy_of(value);
   return field.key == PolicyKey::kCopies && redundancy && redundancy->has_parity();

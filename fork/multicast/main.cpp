@@ -60,7 +60,8 @@ int send_file(const Settings& settings) {
   const auto own = parse_address(settings.own);
   const auto to = parse_address(settings.group);
   if (!own || !to || !is_multicast(*to)) {
-    return fail_with("--own needs an IPv4 address, and --group one of 224.0.0.0/4 with a port");
+    return fail_with(
+        "--own needs an IPv4 address, and --group a multicast address (224.0.0.0/4) with a port");
   }
   const Descriptor file(::open(settings.path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat found {};
@@ -147,10 +148,10 @@ int receive_file(const Settings& settings) {
 void describe_common(Options& options, Settings& settings) {
   options
       .text("--secret-file", settings.secret_file, "FILE",
-            "file with the secret that all members of the group know")
+            "file with the secret of the group: the same for the sender and all receivers")
       .required();
   options.text("--own", settings.own, "ADDRESS", "IPv4 address of the interface to use").required();
-  options.count("--idle", settings.idle_s, 1, 3600, "seconds of silence after which to end");
+  options.count("--idle", settings.idle_s, 1, 3600, "end after so many seconds of silence");
 }
 
 }  // namespace
@@ -161,25 +162,25 @@ int main(int argc, char** argv) {
   multicast::Settings settings;
   Options options("stdchk-cast",
                   "Sends a file to many hosts at once, by multicast where it works.");
-  Options& sends = options.subcommand("send", "Sends a file to all that ask for it.");
+  Options& sends = options.subcommand("send", "Sends a file to all hosts that ask for it.");
   multicast::describe_common(sends, settings);
   sends.text("--group", settings.group, "ADDRESS:PORT", "multicast group to send to");
   sends.size("--rate", settings.rate_start, 1'000'000, 100'000'000'000,
-             "bytes a second to begin with");
+             "begin with this rate, bytes a second");
   sends.size("--rate-most", settings.rate_most, 1'000'000, 100'000'000'000,
-             "bytes a second that are never exceeded");
+             "never exceed this rate, bytes a second");
   sends.count("--expect", settings.expected, 1, multicast::Sender::kReceiversMax,
-              "receivers to wait for, 2 s at most");
+              "wait for this number of receivers, 2 s at most");
   sends.text("--ready-file", settings.ready_file, "FILE",
-             "file to write the address and the root digest to");
+             "write the sender's address and the root digest to this file");
   sends.argument("FILE", settings.path, "the file to send").required();
   Options& receives = options.subcommand("receive", "Receives the file of a sender.");
   multicast::describe_common(receives, settings);
-  receives.text("--sender", settings.sender, "ADDRESS:PORT", "where the sender listens").required();
-  receives.text("--root", settings.root, "DIGEST", "root digest that the sender has told")
+  receives.text("--sender", settings.sender, "ADDRESS:PORT", "address of the sender").required();
+  receives.text("--root", settings.root, "DIGEST", "root digest that the sender has printed")
       .required();
   receives.count("--lose", settings.lose_permille, 0, 500,
-                 "of 1000 datagrams, how many to drop: for tests");
+                 "drop this number of each 1000 datagrams, for tests");
   receives.argument("FILE", settings.path, "the file to make").required();
   if (auto status = options.parse_or_exit(argc, argv)) return *status;
   signal(SIGPIPE, SIG_IGN);

@@ -1,4 +1,5 @@
-// stdchk-pager: images of the pool as memory on demand, for the programs of one user on one host.
+// stdchk-pager maps images of a pool into programs of one user on one host. A page is fetched when
+// a program first touches it.
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -26,7 +27,7 @@
 namespace stdchk::pager {
 namespace {
 
-/// The pager writes nothing to the pool.
+/// Window of the client library. The pager writes nothing to the pool, so a small window suffices.
 constexpr std::uint64_t kWindowBytes = 8 * limits::kMiB;
 
 struct Settings {
@@ -46,23 +47,24 @@ struct Settings {
 };
 
 void describe_options(Options& options, Settings& settings) {
-  options.text("--socket", settings.socket, "PATH", "where programs ask for images");
+  options.text("--socket", settings.socket, "PATH", "socket at which programs ask for images");
   options.text("--manager", settings.manager, "ADDRESS",
-               "address of the pool's manager; none: only images that are files of this host");
+               "address of the pool's manager; default: serve only image files of this host");
   options.text("--secret-file", settings.secret_file, "FILE",
                "file with this member's key, or the pool's secret");
   options.text("--key-file", settings.key_file, "FILE",
                "file with the pool's key, which opens encrypted images");
   options.choice("--transport", settings.transport, transport::choices(),
-                 "how bytes travel from the benefactors", transport::former_choices());
+                 "move bytes by this transport", transport::former_choices());
   options.size("--memory", settings.memory_bytes, 16 * limits::kMiB, 64 * 1024 * limits::kGiB,
-               "memory for fetched pages; the oldest are given up above it");
+               "memory for fetched pages; above it, the oldest pages are evicted");
   options.size("--cache", settings.cache_bytes, 4 * limits::kMiB, 64 * limits::kGiB,
                "memory for chunks that are read in several pieces");
   options.size("--prefetch", settings.prefetch_bytes, kBlockBytes, 4 * limits::kMiB,
-               "bytes that are fetched when a program jumps to an absent page");
-  options.count("--workers", settings.workers, 1, 256, "faults that are served at the same time");
-  options.text("--ready-file", settings.ready_file, "FILE", "file to make when programs can ask");
+               "bytes to fetch when a program jumps to an absent page");
+  options.count("--workers", settings.workers, 1, 256, "page faults to serve at the same time");
+  options.text("--ready-file", settings.ready_file, "FILE",
+               "write this file when programs can ask");
   options.flag("--unconfined", settings.unconfined, kUnconfinedHelp);
   metrics::describe(options, settings.metrics);
   options.log_level(settings.log_level);
@@ -163,7 +165,7 @@ int main(int argc, char** argv) {
   if (!pool) return fail_with(pool.error());
   auto listener = pager::listen_at(settings.socket);
   if (!listener) return fail_with(listener.error());
-  // Confinement precedes the first thread and the first child, so it holds for all of them.
+  // Confine the process before it starts a thread or a child: both inherit the confinement.
   if (const Status confined = settings.unconfined ? Status() : confine({}); !confined) {
     return fail_with(describe(confined.error()));
   }

@@ -1,4 +1,4 @@
-// stdchk-forkd: clones processes of this host. docs/guide/fork.md.
+// stdchk-forkd is the daemon that clones processes of this host (docs/guide/fork.md).
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sched.h>
@@ -56,23 +56,23 @@ struct Flags {
 std::optional<int> parse(Flags& flags, int argc, char** argv) {
   Options options("stdchk-forkd",
                   "Clones processes of this host: the daemon behind stdchk_fork.h.");
-  options.text("--socket", flags.socket, "PATH", "where programs reach this daemon");
-  options.text("--ready-file", flags.ready_file, "FILE", "written when the daemon serves");
+  options.text("--socket", flags.socket, "PATH", "socket at which programs reach this daemon");
+  options.text("--ready-file", flags.ready_file, "FILE", "write this file when the daemon serves");
   options.text("--network", flags.network, "SUBNET",
                "IPv4 range of the clones, 256 addresses for each family; none: only the loopback");
   options.count("--slots", flags.slots, 0, 100'000,
-                "clones that run at the same time; 0: as many as there are processors");
+                "clones that run at the same time; 0: the number of processors");
   options.size("--memory", flags.memory, 0, std::uint64_t{1} << 60,
                "memory for all clones; 0: what is available when the daemon starts");
   options.size("--clone-memory", flags.clone_memory, 0, std::uint64_t{1} << 60,
-               "memory that each clone is charged with: what it changes, not what it inherits");
+               "memory to reserve for each clone's changes; inherited pages are shared");
   options.size("--changes", flags.changes, 0, std::uint64_t{1} << 60,
                "memory for files that clones change; 0: a quarter of the memory");
   options.text("--hosts", flags.hosts, "FILE",
-               "other hosts that clones may go to; a line is NAME [slots=N] [memory=SIZE]. slurm, "
-               "pbs: the hosts of the job that this daemon runs in");
+               "other hosts for clones, one a line: NAME [slots=N] [memory=SIZE]. The words slurm "
+               "and pbs mean the hosts of this daemon's job");
   options.text("--rsh", flags.remote_shell, "COMMAND",
-               "how to reach them: COMMAND HOST PROGRAM; by default ssh, srun or pbs_tmrsh");
+               "reach the hosts by COMMAND HOST PROGRAM; default: ssh, srun or pbs_tmrsh");
   options.text("--allocator", flags.allocator, "PROGRAM",
                "a site's program that decides where clones go; docs/guide/fork.md has its calls");
   options.text("--remote-program", flags.remote_program, "PROGRAM",
@@ -81,22 +81,22 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "CRIU, which dumps a process for other hosts and restores it there");
   options.text(
       "--images", flags.image.folder, "FOLDER",
-      "folder of a pool that all hosts see under this name: the memory of parents with clones "
-      "on other hosts is written there, and then the clones need the parent no more");
+      "write the memory of parents with clones on other hosts to this folder of a pool, which all "
+      "hosts see under this name. Then the clones do not need the parent");
   options.text("--pager", flags.image.pager, "SOCKET",
                "with --images: the socket of stdchk-pager on the other hosts, which reads them");
   options.text("--pool-path", flags.image.pool_path, "PATH",
                "with --pager: path of FOLDER from the pool's root");
   options
       .flag("--serve-ticket", flags.serve_ticket,
-            "serve the clones of another host's ticket: that host's daemon starts this one")
+            "serve clones of a ticket of another host, whose daemon starts this daemon")
       .command_line_only();
   options.log_level(flags.log_level);
   return options.parse_or_exit(argc, argv);
 }
 
 std::optional<std::string> check_image(const ImageParts& image) {
-  constexpr std::size_t kPathMax = 300;  // the name of an image comes behind it
+  constexpr std::size_t kPathMax = 300;  // the name of an image is appended
   if (image.folder.size() > kPathMax || image.pool_path.size() > kPathMax ||
       image.pager.size() > 107) {
     return "--images and --pool-path have at most 300 bytes, --pager 107.";
@@ -123,8 +123,8 @@ std::string beside(const char* name) {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / name;
 }
 
-/// Mounts the daemon's own folder, which nobody else sees and which ends with the daemon. Errors: a
-/// sentence.
+/// Mounts the daemon's own folder, in a mount namespace of its own, so that it ends with the
+/// daemon. Returns a sentence on an error.
 std::optional<std::string> mount_state(std::uint64_t bytes) {
   std::error_code error;
   std::filesystem::create_directories(STDCHK_FORK_STATE, error);
@@ -133,7 +133,7 @@ std::optional<std::string> mount_state(std::uint64_t bytes) {
   };
   if (error) return fmt::format("{} cannot be made: {}.", STDCHK_FORK_STATE, error.message());
   if (::unshare(CLONE_NEWNS) != 0)
-    return failed("No mount namespace; stdchk-forkd has to run as root");
+    return failed("The mount namespace cannot be made; stdchk-forkd has to run as root");
   // New mounts of the host still appear here. The host does not see this process's mounts.
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
     return failed("The mounts cannot be separated");
@@ -145,7 +145,8 @@ std::optional<std::string> mount_state(std::uint64_t bytes) {
   return std::nullopt;
 }
 
-/// First processes of ended sandboxes become this process's children.
+/// Collects ended children every 500 ms. When a sandbox ends, its first process becomes a child of
+/// this process.
 void reap(Reactor& reactor) {
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {
   }

@@ -23,9 +23,10 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
-/// So many blocks are read at once.
+/// Number of blocks that are read at the same time.
 constexpr std::size_t kReaders = 4;
-/// A block is asked for again for about 10 s: the client library's own tries come on top.
+/// A failed read is repeated so often, with growing pauses of about 10 s in all. The client library
+/// repeats reads, too.
 constexpr int kTries = 5;
 constexpr std::chrono::milliseconds kFirstPause{300};
 
@@ -33,7 +34,8 @@ bool is_zero(const char* bytes, std::size_t count) {
   return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
-/// Reads memory of another process. What is not mapped there is zero. Returns 0 or an errno.
+/// Reads memory of another process. Pages that are not mapped there read as zeros. Returns 0 or an
+/// errno.
 int read_memory(pid_t process, std::uint64_t address, std::string& out) {
   std::fill(out.begin(), out.end(), '\0');
   for (std::uint64_t done = 0; done < out.size();) {
@@ -51,7 +53,7 @@ int read_memory(pid_t process, std::uint64_t address, std::string& out) {
   return 0;
 }
 
-/// Writes the runs of pages that are not zero. Returns 0 or an errno.
+/// Writes the pages that are not zero, and leaves holes for the others. Returns 0 or an errno.
 int write_pages(int file, const std::string& bytes, std::uint64_t offset) {
   for (std::size_t at = 0; at < bytes.size();) {
     std::size_t end = at;
@@ -82,7 +84,7 @@ std::uint64_t size_of(const std::vector<ImageSegment>& segments) {
 std::vector<ImageSegment> image_of(std::string_view ranges) {
   std::vector<ImageSegment> segments;
   std::uint64_t offset = 0;
-  // In the list of ranges, `bytes` is the end.
+  // In this list, PageRange::bytes holds the end address of the range, not its length.
   for (PageRange range; take_value(ranges, range);) {
     if (range.address >= range.bytes) continue;
     segments.push_back({range.address, range.bytes, offset});
@@ -115,7 +117,7 @@ std::string ImageWriter::write() const {
   if (!file) return sentence(path_, errno);
   for (const ImageSegment& segment : segments_) {
     for (std::uint64_t at = segment.begin; at < segment.end; at += kPieceBytes) {
-      if (stopped_) return "It was given up.";
+      if (stopped_) return path_ + ": the write was cancelled";
       std::string piece(std::min(kPieceBytes, segment.end - at), '\0');
       if (const int error = read_memory(frozen_, at, piece); error != 0) {
         return sentence("the frozen copy's memory", error);
@@ -174,7 +176,7 @@ std::string ImageReader::open() {
   mapped_ = static_cast<const char*>(stdchk_map_image(place_.pool_path, &options, &length));
   if (mapped_ == nullptr) return stdchk_map_error();
   if (length >= size_of(segments_)) return {};
-  return fmt::format("{} is shorter than the parent's memory", place_.pool_path);
+  return fmt::format("the image {} is shorter than the parent's memory", place_.pool_path);
 }
 
 void ImageReader::fetch(std::uint64_t address, std::uint64_t bytes) {
@@ -196,7 +198,7 @@ void ImageReader::fetch(std::uint64_t address, std::uint64_t bytes) {
   });
 }
 
-/// What no segment has is zero.
+/// Addresses outside all segments read as zeros.
 Result<std::string> ImageReader::read(std::uint64_t address, std::uint64_t bytes) const {
   std::string block(bytes, '\0');
   for (const ImageSegment& segment : segments_) {
@@ -212,8 +214,8 @@ Result<std::string> ImageReader::read(std::uint64_t address, std::uint64_t bytes
 Status ImageReader::read_at(std::uint64_t offset, char* to, std::size_t bytes) const {
   if (mapped_ != nullptr) {
     if (stdchk_map_fetch(mapped_ + offset, bytes) != 0) return fail_errno("fork.image.fetch");
-    // The page server may have given the pages up since. When they cannot be fetched again, this
-    // call fails, where an access would end the process by SIGBUS.
+    // The page server may have evicted the pages meanwhile. If they cannot be fetched again, this
+    // call fails. A direct access would end the process by SIGBUS.
     const iovec local{to, bytes};
     const iovec mapped{const_cast<char*>(mapped_ + offset), bytes};
     const ssize_t n = ::process_vm_readv(::getpid(), &local, 1, &mapped, 1, 0);

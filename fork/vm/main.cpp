@@ -47,8 +47,8 @@ struct RunOptions {
   bool foreground = false;
   std::string hosts;
   RemoteParts remote;
-  std::uint64_t ticket = 0;  ///< of another host, which this process's machine is a clone of
-  std::uint32_t count = 0;   ///< clones of that ticket; 0: the machine is no clone
+  std::uint64_t ticket = 0;  ///< another host's ticket for this machine, if it is a clone
+  std::uint32_t count = 0;   ///< number of clones of the ticket; 0: the machine is no clone
 };
 struct StartOptions {
   RunOptions run;
@@ -345,19 +345,19 @@ void describe_family(Options& options, RunOptions& run) {
   options.size("--memory", run.memory, 0, std::uint64_t{1} << 60,
                "memory for all clones; 0: what is available now");
   options.size("--clone-memory", run.clone_memory, 0, std::uint64_t{1} << 60,
-               "memory that each clone is charged with: what it changes");
+               "memory to reserve for each clone's changes; inherited pages are shared");
   options.flag("--foreground", run.foreground, "do not return before the machine ends");
   options.text("--hosts", run.hosts, "FILE",
-               "other hosts that clones may go to, with --images; a line is NAME [slots=N] "
-               "[memory=SIZE]. slurm, pbs: the hosts of this job");
+               "with --images: other hosts for clones, one a line: NAME [slots=N] [memory=SIZE]. "
+               "The words slurm and pbs mean the hosts of this job");
   options.text("--rsh", run.remote.shell, "COMMAND",
-               "how to reach them: COMMAND HOST PROGRAM; by default ssh, srun or pbs_tmrsh");
+               "reach the hosts by COMMAND HOST PROGRAM; default: ssh, srun or pbs_tmrsh");
   options.text("--remote-program", run.remote.program, "PROGRAM",
                "this program on the other hosts");
   options.text(
       "--images", run.remote.images, "FOLDER",
-      "folder of a pool that all hosts see under this name, for the images of machines with "
-      "clones on other hosts");
+      "write the images of machines with clones on other hosts to this folder of a pool, which "
+      "all hosts see under this name");
   options.text("--clone-pager", run.remote.pager, "SOCKET",
                "with --images: the socket of stdchk-pager on the other hosts, which fetches pages");
   options.text("--images-pool-path", run.remote.pool_path, "PATH",
@@ -376,8 +376,8 @@ void describe(Options& options, StartOptions& start) {
                "path of IMAGE from the pool's root, for --pager");
   options
       .text("--bound", start.bound, "TICKET:COUNT",
-            "the machine is a clone of another host's ticket and ends with standard input: that "
-            "host's stdchk-vm starts this one")
+            "start a clone of a ticket of another host, whose stdchk-vm starts this program; the "
+            "machine ends with standard input")
       .command_line_only();
   describe_family(options, start.run);
 }
@@ -385,15 +385,15 @@ void describe(Options& options, StartOptions& start) {
 void describe(Options& options, RunOptions& run) {
   options.argument("NAME", run.name, "name of the machine").required();
   options.arguments("COMMAND", run.command,
-                    "QEMU's command line, behind \"--\"; {id} in it is the clone's id");
+                    "QEMU's command line, after \"--\"; the clone's id replaces {id}");
   describe_family(options, run);
 }
 
 void describe(Options& options, NameOptions& name, bool needs_name, bool forks) {
   if (needs_name) options.argument("NAME", name.name, "name of the machine").required();
   options.text("--folder", name.folder, "DIR", "folder of all machines of this user");
-  if (forks) options.count("--count,-n", name.count, 1, 250, "clones to make");
-  if (forks || !needs_name) options.flag("--json", name.json, "as JSON").command_line_only();
+  if (forks) options.count("--count,-n", name.count, 1, 250, "number of clones to make");
+  if (forks || !needs_name) options.flag("--json", name.json, "print JSON").command_line_only();
 }
 
 int run(int argc, char** argv) {
@@ -406,8 +406,8 @@ int run(int argc, char** argv) {
   auto& saves = options.subcommand(
       "save", "Writes a running machine's image into a folder, such as one of a pool.");
   describe(saves, save, true, false);
-  saves.argument("IMAGE", save.image, "folder, which is made").required();
-  saves.flag("--json", save.json, "as JSON").command_line_only();
+  saves.argument("IMAGE", save.image, "new folder for the image").required();
+  saves.flag("--json", save.json, "print JSON").command_line_only();
   describe(options.subcommand("start", "Starts a clone from an image, on any host."), start);
   describe(options.subcommand("kill", "Ends a machine and its clones."), kill, true, false);
   describe(options.subcommand("list", "Lists machines and clones."), list, false, false);

@@ -458,7 +458,7 @@ def test_a_cancelled_job_leaves_nothing(cluster):
         echo is up; sleep 100
         """)
     wait_until(lambda: "is up" in cluster.output(), "the pool", 60)
-    assert "At 2026-01-02 03:04:05 +0100 this was:\n  lost        app.*.T2: 2 of 2 images\n" in cluster.output()
+    assert "not drained at 2026-01-02 03:04:05 +0100, so they are lost:\n  lost        app.*.T2: 2 of 2 images\n" in cluster.output()
     assert "app.*.T1" not in cluster.output()
     cluster.call("run", "scancel", job)
     wait_until(lambda: cluster.state(job) == "CANCELLED", "the end", 30)

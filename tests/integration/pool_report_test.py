@@ -63,7 +63,7 @@ def test_two_mounts_write_sets_and_every_byte_is_on_the_card(pool):
     assert f"Report card of the pool at {pool.mount}, since " in said
     assert "  images      5\n" in said
     assert "  written     13.0 MiB\n" in said
-    assert "  saved       3.0 MiB that were there already, 23 %\n" in said
+    assert "  saved       3.0 MiB that the pool had already, 23 %\n" in said
     assert "  drained     5 images, 13.0 MiB\n" in said
     assert "  not drained 0 files, 0 B\n" in said
     assert said.endswith(f"The pool at {pool.mount} is down.\n")
@@ -77,7 +77,7 @@ def test_the_last_second_of_a_mount_is_on_the_card_of_down_and_the_advice_follow
     said = pool.down().stdout
     assert "  overtaken   1 of 1 sets" in said
     assert "  OT          -" not in said and "  AT          -" not in said
-    assert "did not get to the drain directory: `stdchk down --drain` waits for that.\n" in said
+    assert "did not get to the drain directory: `stdchk down --drain` waits for them.\n" in said
     assert "The drain took longer than the time between two sets, 1 of 1 times: raise --drain-rate" in said
 
 

@@ -199,7 +199,7 @@ def test_files_in_no_manifest_are_loaded_as_they_are(pool, tmp_path):
     try:
         other.up("--policy", "images=3", benefactors=2, memory="64M", drain=False)
         done = other.stdchk("stage-in", drained)
-        assert "3 files" in done.stdout and "1 of them are in no manifest" in done.stdout
+        assert "3 files" in done.stdout and "1 of the files are in no manifest" in done.stdout
         # Imitates a pool that was lost before it wrote a manifest.
         (drained / ".stdchk-manifest").unlink()
         assert "there is no .stdchk-manifest" in run(BIN / "stdchk", "verify", drained, check=False).stderr

@@ -129,16 +129,16 @@ def test_members_started_by_hand_have_keys_of_their_own(pool):
     assert (pool.mount / "f").read_bytes() == content
     # Neither key opens another role, or an action that needs the root secret.
     said, _ = mount_that_fails(pool, keys["benefactor"])
-    assert "is of a benefactor" in said and "member-key --role client" in said
+    assert "is for a benefactor" in said and "member-key --role client" in said
     done = run(BIN / "stdchk-benefactor", "--manager", manager, "--secret-file", keys["client"],
                "--ready-file", pool.folder / "no", "--memory", "64M", check=False, seconds=20)
-    assert done.returncode == 1 and "is of a client" in done.stderr
+    assert done.returncode == 1 and "is for a client" in done.stderr
     done = run(BIN / "stdchk-manager", "--state", pool.folder / "no", "--address-file", pool.folder / "no.address",
                "--secret-file", keys["client"], check=False, seconds=20)
     assert done.returncode == 1 and "needs the pool's secret" in done.stderr
     done = run(BIN / "stdchk-benefactor", "--manager", manager, "--secret-file", member_key(pool, "node", "node"),
                "--ready-file", pool.folder / "no", "--memory", "64M", check=False, seconds=20)
-    assert done.returncode == 1 and "is of a node" in done.stderr
+    assert done.returncode == 1 and "is for a node" in done.stderr
     done = pool.stdchk("member-key", "--secret-file", keys["client"], check=False)
     assert done.returncode == 2 and "needs the pool's secret" in done.stderr
 

@@ -56,7 +56,7 @@ Row make_row(client::Filesystem& filesystem, const std::string& name, const Attr
     row.wanted = redundancy_of(row.attributes.copies).value_or(Redundancy{});
     count_chunks(map->second, row);
     if (row.wanted.has_parity()) {
-      // The map does not tell which chunks have parity, so ask for the debt.
+      // The map does not say which chunks have parity, so ask the manager for the missing parity.
       const auto debt = filesystem.debt(attributes.id, row.attributes.version);
       if (debt) row.chunks_lacking = debt->chunks;
     }
@@ -103,7 +103,8 @@ std::string place_text(const Row& row) {
   return text.empty() ? "-" : text;
 }
 
-/// "2", or "1 of 2" while copies are missing; "ec(4,1)", or "part of ec(4,1)".
+/// Returns for example "2", or "1 of 2" while copies are missing. With parity it is "ec(4,1)", or
+/// "part of ec(4,1)".
 std::string copies_text(const Row& row) {
   if (row.copies_least == 0) return "-";
   if (row.wanted.has_parity()) {
@@ -235,7 +236,7 @@ void print_series(const std::vector<SeriesReport::Line>& lines) {
     fmt::print("  naming   {}: {}{}", series_state_name(state), names,
                all.size() > kNamesMost ? fmt::format(" and {} more", all.size() - kNamesMost) : "");
     if (state == SeriesState::kPays || state == SeriesState::kNamed) {
-      fmt::print("; {:.1f} % of the newest image is in the one before it", 100 * found);
+      fmt::print("; {:.1f} % of the newest image is in the image before it", 100 * found);
     }
     fmt::print("\n");
   }

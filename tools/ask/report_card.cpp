@@ -12,12 +12,12 @@ namespace stdchk::tools {
 namespace {
 
 // Figures below these limits ask for no change.
-constexpr double kWaitSeconds = 1;  ///< seconds of waiting for room, of all writers together
-/// seconds with an image that one lost benefactor would take along
+constexpr double kWaitSeconds = 1;  ///< time that all writers together waited for room
+/// time with an image that the loss of one benefactor would lose
 constexpr double kRiskSeconds = 60;
 constexpr double kNamingSeconds = 1;      ///< processor seconds for names with too few matches
 constexpr std::uint64_t kEqualPart = 20;  ///< at least one in this number of named bytes must match
-constexpr double kCallSeconds = 10;       ///< of one write or close, in a pool with room
+constexpr double kCallSeconds = 10;       ///< length of one write or close, in a pool with room
 /// largest share of overtaken sets: one in this number
 constexpr std::uint64_t kOvertakenPart = 4;
 
@@ -50,7 +50,7 @@ std::string slow_drain(const ReportFigures& figures) {
                                  : "let the drain run while images are written, too "
                                    "(--drain-yields off)";
   return fmt::format(
-      "The drain took longer than the time between two sets, {} of {} times: {}, or drain only "
+      "The drain took longer than the time between two sets, {} of {} times: {}. Or drain only "
       "every 2nd set (policy drain-every=2).",
       totals.sets_overtaken, totals.sets, faster);
 }
@@ -69,14 +69,14 @@ std::string at_risk(const ReportFigures& figures) {
   const Redundancy asked = redundancy_of(figures.config.copies).value_or(Redundancy{});
   if (asked.losses() > 0) {
     return fmt::format(
-        "For {} images had fewer copies than they should have, and were not drained: close() waits "
-        "for all copies with --close redundant, and --copy-rate says how fast they are made.",
+        "For {} images had fewer copies than they should have, and were not drained. With --close "
+        "redundant, close() waits for all copies. --copy-rate limits how fast copies are made.",
         time);
   }
   return fmt::format(
-      "For {} images were only in the pool and with one copy, which goes with its benefactor: "
-      "--copies 2, or --copies 'ec(4,1)' in less memory, keeps them{}.",
-      time, drains(figures) ? "" : ", and so does a drain directory (--drain)");
+      "For {} images were only in the pool and with one copy, so the loss of one benefactor would "
+      "have lost them. Use --copies 2, or --copies 'ec(4,1)', which takes less memory{}.",
+      time, drains(figures) ? "" : ", or a drain directory (--drain)");
 }
 
 std::string useless_names(const msg::WriterTotals& writers) {
@@ -84,9 +84,8 @@ std::string useless_names(const msg::WriterTotals& writers) {
                                 ? "Nothing"
                                 : fmt::format("Only {}", format_bytes(writers.equal_bytes));
   return fmt::format(
-      "{} of {} was found equal to what was there: --naming off saves {} of a "
-      "processor.",
-      found, format_bytes(writers.named_bytes), time_text(writers.naming_ns));
+      "{} of {} was equal to stored chunks: --naming off saves {} of processor time.", found,
+      format_bytes(writers.named_bytes), time_text(writers.naming_ns));
 }
 
 }  // namespace
@@ -113,7 +112,7 @@ std::vector<std::string> what_to_change(const ReportFigures& figures) {
   };
   advise(pool.lost_chunks > 0, [&] {
     return fmt::format(
-        "{} went with a lost benefactor: copies or parity keep images through that "
+        "{} went with a lost benefactor. Copies or parity keep images through such a loss "
         "(--copies 2, --copies 'ec(4,1)').",
         files(pool.lost_chunks, "chunk"));
   });
@@ -123,8 +122,7 @@ std::vector<std::string> what_to_change(const ReportFigures& figures) {
   });
   advise(figures.ends && pool.drain_pending_files > 0, [&] {
     return fmt::format(
-        "{} ({}) did not get to the drain directory: `stdchk down --drain` waits "
-        "for that.",
+        "{} ({}) did not get to the drain directory: `stdchk down --drain` waits for them.",
         files(pool.drain_pending_files), format_bytes(pool.drain_pending_bytes));
   });
   advise(totals.sets_overtaken > 0 && totals.sets_overtaken * kOvertakenPart >= totals.sets,
@@ -156,7 +154,7 @@ std::string card_text(const ReportFigures& figures) {
   };
   line("images", std::to_string(totals.images));
   line("written", format_bytes(totals.written_bytes));
-  line("saved", fmt::format("{} that were there already, {} %", format_bytes(saved),
+  line("saved", fmt::format("{} that the pool had already, {} %", format_bytes(saved),
                             totals.written_bytes == 0 ? 0 : saved * 100 / totals.written_bytes));
   line("OT", rate_text(observed_throughput(writers)) + " from open until close returned");
   line("AT", rate_text(achieved_throughput(writers)) + " from open until all was committed");
@@ -178,7 +176,7 @@ std::string card_text(const ReportFigures& figures) {
     line("drained", "nothing, there is no drain directory");
   }
   for (const std::string& what : figures.lost) line("lost", what);
-  line("at risk", fmt::format("{:.1f} min with images that one lost benefactor would take along",
+  line("at risk", fmt::format("{:.1f} min with images that the loss of one benefactor would lose",
                               seconds(totals.at_risk_ns) / 60));
   line("memory", fmt::format("{:.0f} % in use at most, of {}",
                              static_cast<double>(totals.fullest_permille) / 10,

@@ -30,7 +30,8 @@ std::string images_text(const msg::ListSets::Entry& set, std::uint64_t wanted) {
 
 using SetKey = std::pair<std::string, std::uint64_t>;  ///< application and timestep
 
-/// The number of non-empty images of each set in the folder, whether they count or not.
+/// Returns the number of non-empty images of each set in the folder. Includes images that do not
+/// count, because another start of the application has written them.
 Result<std::map<SetKey, std::uint64_t>> count_images(client::Filesystem& filesystem,
                                                      FileId folder) {
   STDCHK_ASSIGN(const auto entries, filesystem.read_directory(folder));
@@ -55,9 +56,9 @@ void explain_uncounted(const msg::ListSets::Reply& sets,
   }
   if (newest.empty()) return;
   fmt::print(
-      "The images of {}{} do not count: another start of the application has written them, or an\n"
-      "earlier pool, and no link in the drain directory names the set. Who knows that such a set\n"
-      "is whole names it: stdchk restart --set '{}' DIR\n",
+      "The images of {}{} do not count. Another start of the application has written them, or an\n"
+      "earlier pool, and no link in the drain directory names the set. If you know that the set\n"
+      "is whole, name it: stdchk restart --set '{}' DIR\n",
       newest, others == 0 ? "" : fmt::format(" and {} others", others), newest);
 }
 
@@ -74,7 +75,7 @@ void print_sets(const msg::ListSets::Reply& sets) {
   }
   print_table(table, {1, 2, 3});
   if (!known) {
-    fmt::print("How many images make a set whole is not known: stdchk policy set DIR images=N\n");
+    fmt::print("The number of images in a set is not known: stdchk policy set DIR images=N\n");
   }
 }
 
@@ -111,7 +112,7 @@ int list_sets(const SetOptions& options) {
   return kExitGood;
 }
 
-/// Says that a directory is a whole set: an extended attribute of the directory.
+/// Marks a directory as a whole set, by an extended attribute of the directory.
 int commit_set(const SetOptions& options) {
   auto located = locate(options.pool, options.path);
   if (!located) return complain(located.error().text);
@@ -127,7 +128,8 @@ int commit_set(const SetOptions& options) {
   return kExitGood;
 }
 
-/// A pin is an extended attribute of the folder, so it is stored and shown like others.
+/// Pins or unpins a set. A pin is an extended attribute of the set's folder, so getfattr(1) shows
+/// it.
 int pin_set(const SetOptions& options, bool pin) {
   std::string path = options.path;
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
@@ -145,8 +147,8 @@ int pin_set(const SetOptions& options, bool pin) {
         std::ranges::any_of(sets->sets, [&](const auto& one) { return name_of_set(one) == name; });
     if (!there) {
       return complain(
-          fmt::format("there is no set {} in that folder; a set is A.*.Tj, or a directory by the "
-                      "rule set=directory; stdchk set list shows them",
+          fmt::format("there is no set {} in that folder. A set is A.*.Tj, or a directory by the "
+                      "rule set=directory. `stdchk set list` shows the sets",
                       name));
     }
   }

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-/// bytes of one copy step where no checksum is known
+/// Bytes of one copy step, for parts of a file that have no checksum.
 constexpr std::size_t kCopyBytes = limits::kMiB;
 /// Some file systems store times in steps of this size.
 constexpr std::int64_t kTimeStepNs = 2'000'000'000;
@@ -70,8 +70,8 @@ Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) 
   return copy_unchecked(fd, file, at, loading.said.size_bytes);
 }
 
-/// The pool's file of which this is the drained copy, as a benefactor has just confirmed. Nothing:
-/// the pool takes it for another file.
+/// Returns the pool's file whose drained copy this file is; a benefactor has just confirmed it.
+/// Returns nothing when no file of the pool matches.
 std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loading& loading,
                                      const struct stat& status) {
   if (loading.drained.empty()) return std::nullopt;
@@ -94,7 +94,8 @@ std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loadi
   return *there;
 }
 
-/// Whether it is the same, unchanged file. A writer can restore st_mtim, but not st_ctim.
+/// Returns true when `path` still names the same, unchanged file. A writer can restore st_mtim, but
+/// not st_ctim.
 bool is_unchanged(const DrainFolder& from, const std::string& path, const struct stat& before) {
   const auto now = from.status(path);
   return now && now->st_dev == before.st_dev && now->st_ino == before.st_ino &&
@@ -103,8 +104,8 @@ bool is_unchanged(const DrainFolder& from, const std::string& path, const struct
 }
 
 /// Copies the file and commits it, either as the content of the pool's file `own` or as a new file.
-/// It becomes visible only when it is whole and matches the manifest. kStale: the file or the
-/// pool's file was changed meanwhile.
+/// The new content becomes visible only when it is whole and matches the manifest. Returns kStale
+/// when the drained file or the pool's file was changed meanwhile.
 Status copy(client::Filesystem& filesystem, const DrainFolder& from, const OpenedFile& source,
             const std::optional<Attributes>& own, Loading& loading, Namer& namer) {
   const struct stat& status = source.status;
@@ -167,7 +168,7 @@ void load(client::Filesystem& filesystem, const DrainFolder& from, Loading& load
   }
 }
 
-/// The folder of the pool; makes it if it is absent.
+/// Returns the folder `path` of the pool, and makes it if it is absent.
 Outcome<FileId> make_folder(client::Filesystem& filesystem, FileId from, const fs::path& path) {
   FileId at = from;
   for (const auto& part : path) {
@@ -183,8 +184,8 @@ Outcome<FileId> make_folder(client::Filesystem& filesystem, FileId from, const f
   return at;
 }
 
-/// The pool's path of a folder of its drain directory; empty: another folder, or the whole
-/// directory.
+/// Returns the path in the pool of a folder of its drain directory. The path is empty for another
+/// folder, and for the drain directory itself.
 fs::path place_of(const std::string& folder, const std::string& drain) {
   std::error_code code;
   const fs::path below = drain.empty() ? fs::path() : fs::relative(folder, drain, code);
@@ -260,7 +261,7 @@ Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
     turns.add(std::move(loading), latest->second);
   }
   auto all = turns.take();
-  if (all.empty()) return problem("no file in {} or below is meant", options.path);
+  if (all.empty()) return problem("no file in {} or below is of the chosen set", options.path);
   return all;
 }
 
@@ -324,7 +325,7 @@ int run_stage_in(const StageInOptions& options) {
                all.size(), format_bytes(bytes), seconds, static_cast<double>(bytes) / 1e6 / seconds,
                format_bytes(checked), bad.size());
     if (unlisted > 0) {
-      fmt::print("{} of them are in no manifest: they were loaded as they are\n", unlisted);
+      fmt::print("{} of the files are in no manifest, and were loaded without a check\n", unlisted);
     }
   }
   return bad.empty() ? kExitGood : kExitNo;

@@ -64,7 +64,7 @@ Finding fuse_device() {
             "--device /dev/fuse"};
   }
   return {Kind::kBad, "FUSE device", fmt::format("/dev/fuse: {}", std::strerror(code)),
-          "let this user open it: the group of /dev/fuse, or its mode 0666, is what is usual"};
+          "let this user open it: usually by the group of /dev/fuse, or by its mode 0666"};
 }
 
 Finding fuse_helper() {
@@ -133,17 +133,17 @@ Finding open_files() {
           limit.rlim_max < 4096 ? "large pools need more: ulimit -n" : ""};
 }
 
-/// The kernel's own limit for an answer of a FUSE daemon. Afterwards the kernel ends the connection
-/// (admin-guide/sysctl/fs.rst of Linux, since 6.15).
+/// Examines the kernel's time limit for answers of a FUSE daemon. A daemon that does not answer in
+/// time loses its mount (Linux 6.15 and later, Documentation/admin-guide/sysctl/fs.rst).
 Finding request_timeout() {
   const std::string seconds = first_line("/proc/sys/fs/fuse/default_request_timeout");
   if (seconds.empty()) {
-    return {Kind::kGood, "FUSE requests", "this kernel has no bound of its own for them", ""};
+    return {Kind::kGood, "FUSE requests", "this kernel sets no time limit for requests", ""};
   }
   if (seconds == "0") {
     return {Kind::kNote, "FUSE requests", "the kernel waits for any mount without end",
-            "the guard of stdchk-mount bounds them; where that may be stopped, too, as root: "
-            "sysctl fs.fuse.default_request_timeout=300"};
+            "the guard process of stdchk-mount ends requests that hang; if the guard may be "
+            "stopped, too, as root: sysctl fs.fuse.default_request_timeout=300"};
   }
   const bool is_short = std::strtoull(seconds.c_str(), nullptr, 10) < 60;
   return {is_short ? Kind::kNote : Kind::kGood, "FUSE requests",
@@ -173,9 +173,8 @@ Outcome<void> check_mounting() {
   for (const Finding& finding : {fuse_device(), fuse_helper()}) {
     if (finding.kind != Kind::kBad) continue;
     return problem(
-        "{}: {}; {}. Without FUSE a pool still takes images from programs that use the C library "
-        "(stdchk.h), drains them, and gives them to stdchk restart --to and stage-in: start it "
-        "with --no-mount",
+        "{}: {}; {}. Without FUSE, use --no-mount: programs save images by the C library "
+        "(stdchk.h), the pool drains them, and stdchk restart --to loads them",
         finding.what, finding.found, finding.remedy);
   }
   return {};

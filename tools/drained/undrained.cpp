@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr auto kLookEvery = 1s;
-constexpr int kShareOfTime = 20;  ///< looking takes at most one part in this number of the time
+constexpr int kShareOfTime = 20;  ///< a walk takes at most one part in this number of the time
 constexpr std::size_t kShownMax = 20;
 
 /// Folder, application and timestep of a set; folder and name of another file.
@@ -35,14 +35,14 @@ std::string one_line(std::string path) {
 std::string parent_of(const std::string& path) { return fs::path(path).parent_path(); }
 std::string name_of(const std::string& path) { return fs::path(path).filename(); }
 
-/// Changes when a file was written, drained or removed.
+/// Returns figures that change when a file was written, drained or removed.
 auto state_of(const msg::StatPool::Reply& pool) {
   return std::tuple(pool.epoch.value, pool.file_count, pool.totals.images,
                     pool.totals.written_bytes, pool.totals.drained_images,
                     pool.drain_pending_files);
 }
 
-/// Walks all names once, for the file and the manifests.
+/// Walks all names once, and saves the list of undrained images and the manifests.
 Outcome<void> look(client::Filesystem& filesystem, const std::string& path,
                    ManifestWriter& manifests) {
   const auto undrained = find_undrained(filesystem);
@@ -112,7 +112,7 @@ std::string losses(const std::string& path, const std::string& drain) {
   if (!drain.empty()) leave_out_drained(lost, drain);
   if (lost.entries.empty()) return {};
   std::string text =
-      fmt::format("What was not drained is lost with it. At {} this was:\n", lost.when);
+      fmt::format("These files were not drained at {}, so they are lost:\n", lost.when);
   for (const std::string& line : undrained_lines(lost)) text += "  lost        " + line + "\n";
   return text;
 }

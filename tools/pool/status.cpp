@@ -18,7 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// "running", "ended", or the known state of a process on another host.
+/// Returns "running" or "ended", or "on HOST" for a process of another host, whose state is
+/// unknown.
 std::string member_state(const Member& member) {
   if (!member.host.empty()) return "on " + member.host;
   return is_alive(member) ? "running" : "ended";
@@ -125,7 +126,7 @@ void print_copies(const Answers& answers) {
   const auto& pool = answers.pool;
   const std::string debt = pool.debt_chunks == 0
                                ? "none is missing"
-                               : fmt::format("{} chunks lack some, {} are still to be made",
+                               : fmt::format("{} chunks lack copies, {} are still to be copied",
                                              pool.debt_chunks, format_bytes(pool.debt_bytes));
   fmt::print("copies      {} of each chunk unless asked otherwise; {}\n",
              redundancy_text(answers.config.copies), debt);
@@ -137,11 +138,12 @@ void print_copies(const Answers& answers) {
     fmt::print("lost        {} chunks have no copy any more; the manager's log names the images\n",
                pool.lost_chunks);
   }
-  fmt::print("metadata    on {} benefactors beside the manager's disk{}\n", pool.log_copies,
-             pool.log_copies == 0 ? ": if that is lost, all is, but what is drained" : "");
+  fmt::print(
+      "metadata    on {} benefactors beside the manager's disk{}\n", pool.log_copies,
+      pool.log_copies == 0 ? ": a loss of that disk loses all images that are not drained" : "");
   if (!pool.standby.empty()) {
     fmt::print("standby     at {} {}\n", pool.standby,
-               pool.standby_follows ? "follows the manager" : "is silent: nobody would take over");
+               pool.standby_follows ? "follows the manager" : "is silent: no takeover is possible");
   }
   for (const std::string& sentence : pool.log_advice) fmt::print("warning     {}\n", sentence);
   const auto& scrub = pool.scrub;
@@ -271,8 +273,8 @@ int run_status(const StatusOptions& options) {
              mount_text(mount.state), pool->created, pool->directory);
   if (pool->trusted_network) {
     fmt::print(
-        "network     trusted: content crosses TCP in clear; who can send to a connection "
-        "cannot change it unnoticed, who can listen reads it\n");
+        "network     trusted: content crosses TCP in clear; other hosts on the network can read "
+        "it, but cannot change it unnoticed\n");
   }
   if (answers) print_answers(*answers);
   print_metrics_addresses(*pool);

@@ -48,9 +48,10 @@ using namespace std::chrono_literals;
 using transport::secure::Role;
 
 constexpr auto kJoinPatience = 60s;  ///< wait for the first node of a job
-/// 120 bytes, and parity: three quarters of one half of the log's memory (docs/decisions/0015).
+/// Memory of the metadata log for each chunk. A record takes 120 bytes, and more with parity; a log
+/// fills three quarters of one half of its memory (docs/decisions/0015-metadata-log.md).
 constexpr std::uint64_t kLogBytesPerChunk = 400;
-/// the log gets at most one part in this number of a benefactor's memory
+/// The log gets at most one part in this number of a benefactor's memory.
 constexpr std::uint64_t kLogShareMost = 16;
 
 /// Makes a new file in the state directory.
@@ -149,7 +150,7 @@ class Starter {
     }
     if (auto done = make_secrets(); !done) return done;
     if (auto done = start_manager(); !done) return done;
-    // Readable by this user only, and removed when all nodes have read it.
+    // Each file is readable by this user only, and is removed when all nodes have read it.
     const Meeting meeting(options_.exchange);
     for (const auto& [name, text] : mount_files_) {
       if (auto handed = meeting.hand_over(name, text + "\n"); !handed) return handed;
@@ -208,9 +209,9 @@ class Starter {
     std::optional<std::string> manager;
     while (!(manager = meeting.manager())) {
       if (auto good = meeting.check(); !good) return good;
-      if (meeting.has_failed(first)) return problem("{} has no manager", first);
+      if (meeting.has_failed(first)) return problem("the manager on {} did not start", first);
       if (std::chrono::steady_clock::now() > until) {
-        return problem("the first node of the job did not tell where the manager is, in {}",
+        return problem("the first node of the job has not written the manager's address to {}",
                        options_.exchange);
       }
       sleep_for(20ms);
@@ -523,7 +524,7 @@ class Starter {
     if (auto done = start_and_wait(mount, 30s); !done) return done;
     const std::uint64_t told = record_.members.back().mount_id;
     if (mount_unasked(record_.mount).id == told) return {};
-    return problem("{} was mounted and is not any more: somebody has unmounted it", record_.mount);
+    return problem("{} was mounted, and somebody has unmounted it since", record_.mount);
   }
 
   UpOptions& options_;
@@ -541,8 +542,7 @@ class Starter {
 /// Makes the paths absolute, and makes the drain directory; starts nothing.
 Outcome<PoolRecord> prepare(UpOptions& options) {
   PoolRecord record;
-  if (options.mount.empty())
-    return problem("--mount is required; only --job has a place of its own");
+  if (options.mount.empty()) return problem("--mount is required; only --job has a default for it");
   // Resolves a link to the directory, so that programs and commands see the same path.
   record.mount = absolute_path_of_link(options.mount);
   record.directory =
@@ -558,7 +558,8 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
     return problem("--no-mount and --mount-on-hosts exclude each other");
   }
   if (options.standby && (options.job || options.node)) {
-    return problem("--standby is not for pools of a batch job so far: the job ends with its node");
+    return problem(
+        "--standby does not work in a batch job yet, because the job ends when a node is lost");
   }
   if (!options.metrics.empty()) {
     if (auto at = metrics::ListenAddress::parse(options.metrics); !at)
@@ -575,22 +576,23 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   std::error_code code;
   if (!options.drain.empty() && options.encrypt) {
     return problem(
-        "--encrypt and --drain exclude each other: benefactors drain, and have no key; copy images "
-        "out through a mount, for example by rsync");
+        "--encrypt and --drain exclude each other: the benefactors, which drain, have no key. Copy "
+        "images out through a mount, for example by rsync");
   }
   if (!options.drain.empty()) {
     record.drain = absolute_path(options.drain);
     if (is_below(record.drain, record.mount) || is_below(record.mount, record.drain)) {
       return problem(
-          "--drain \"{}\" and --mount \"{}\" must not lie in each other: the drain directory is "
-          "what is left when the mount is gone",
+          "--drain \"{}\" and --mount \"{}\" must not lie in each other: the drain directory must "
+          "stay when the mount is gone",
           record.drain, record.mount);
     }
     // The directory's name must survive a crash like the files in it.
     (void)make_durable_directories(record.drain);
     if (!fs::is_directory(record.drain, code) || ::access(record.drain.c_str(), W_OK) != 0) {
       return problem(
-          "--drain \"{}\" is no directory that can be written; make it or choose another",
+          "--drain \"{}\" is not a directory that this user can write to; make it, or choose "
+          "another",
           record.drain);
     }
   }
@@ -617,7 +619,7 @@ Outcome<void> held_by(const std::string& mount, const std::string& otherwise) {
         "another pool has {}: {}; see: stdchk status {}, or take it down with: stdchk down {}",
         mount, describe(pool), mount, mount);
   }
-  return problem("{}; stdchk status {} may say which", otherwise, mount);
+  return problem("{}; stdchk status {} may name the pool", otherwise, mount);
 }
 
 /// Makes a missing mount directory, and tests whether a mount is possible there.
@@ -646,8 +648,8 @@ Outcome<void> make_private(const std::string& directory) {
   return {};
 }
 
-/// Pre-faulting memory takes time: the slowest rate seen is 2.6 GB/s; the limit assumes a quarter
-/// of it.
+/// Returns the time limit for the start of benefactors. They pre-fault their memory, at 2.6 GB/s on
+/// the slowest host seen. The limit assumes a quarter of this rate.
 Duration ready_longest(std::uint64_t memory_bytes) {
   return 30s + std::chrono::milliseconds(memory_bytes / (650 * 1000));
 }
@@ -709,7 +711,7 @@ std::string describe_pool(const PoolRecord& pool, const UpOptions& options) {
       options.job ? std::int64_t{options.benefactor_nodes} * std::max(options.benefactors, 1U)
                   : std::ranges::count(pool.members, "benefactor", &Member::role);
   std::string text = fmt::format("The pool is up at {}{}: {} benefactor{}", pool.mount,
-                                 options.no_mount ? ", which is its name and no mount" : "",
+                                 options.no_mount ? " (a name only, without a mount)" : "",
                                  benefactors, benefactors == 1 ? "" : "s");
   if (options.hosts_file.empty()) {
     text += fmt::format(" of {}", format_bytes(options.memory_bytes));

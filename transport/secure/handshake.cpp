@@ -99,9 +99,8 @@ Handshake::Step Handshake::take(ByteSpan message) {
   return said_.empty() ? take_hello(message) : take_proof(message);
 }
 
-/// HKDF (RFC 5869): the extraction is here, expansions are in proof() and keys(). The link's key is
-/// the salt, so that neither of the two secrets alone gives anything away. False: the peer's value
-/// is none that an honest peer sends.
+/// HKDF (RFC 5869): this is the extraction; proof() and keys() expand. The link's key is the salt,
+/// so an attacker needs both secrets. Returns false when no honest peer would send `public_value`.
 bool Handshake::agree_on(const Secret& link_key, ByteSpan public_value) {
   ExchangePublic value;
   std::ranges::copy(public_value, value.begin());

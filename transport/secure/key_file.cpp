@@ -25,7 +25,7 @@ std::optional<Role> role_named(std::string_view name) {
   return std::nullopt;
 }
 
-/// Nothing: it is no member's key.
+/// Parses the text of a member's key file. Returns nothing when the text is damaged.
 std::optional<MemberKey> parse_key(const std::string& text) {
   std::istringstream words(text);
   std::string first, role, id, key, more;
@@ -70,8 +70,8 @@ tl::expected<std::shared_ptr<Keyring>, std::string> read_keyring(const std::stri
   }
   if (key->member.role != role) {
     return tl::unexpected(fmt::format(
-        "the key file {} is of a {}, and this process is a {}; `stdchk member-key --role {}` makes "
-        "one for it",
+        "the key file {} is for a {}, and this process is a {}; `stdchk member-key --role {}` "
+        "makes a key for it",
         path, name_of(key->member.role), name_of(role), name_of(role)));
   }
   return std::make_shared<Keyring>(Keyring::of_member(*key));
@@ -83,8 +83,8 @@ tl::expected<std::shared_ptr<Keyring>, std::string> read_root_keyring(const std:
   if (!text) return tl::unexpected(std::move(text.error()));
   if (text->starts_with(kFirstWord)) {
     return tl::unexpected(fmt::format(
-        "the key file {} is one member's, and this needs the pool's secret: run it where `stdchk "
-        "up` has left the file `secret` in the pool's state directory",
+        "the key file {} holds the key of one member, but this command needs the pool's secret. "
+        "Use the file `secret` that `stdchk up` has left in the pool's state directory",
         path));
   }
   const auto root = parse_secret(path, *text);

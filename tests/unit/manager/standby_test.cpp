@@ -266,8 +266,8 @@ TEST_CASE("what a manager has not answered when most keepers left it, it never a
   REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "before", 0755}));
   host.to_manager.stall(true);
   scene.live(kSilence + 1s, {0, 1, 2});
-  // Two of three benefactors are on the standby's side of a cut; the manager and a client are on
-  // the other.
+  // A cut divides the network. Two of three benefactors reach only the standby, the third reaches
+  // only the manager, like the client.
   scene.go_to_standby(1);
   bool done = false;
   client.register_now();

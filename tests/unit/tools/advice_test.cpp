@@ -60,8 +60,8 @@ double all_readable_by_counting(std::uint32_t nodes, std::uint32_t failed) {
   return static_cast<double>(good) / static_cast<double>(cases);
 }
 
-/// Whether a pool stays readable without the nodes in the bit set `lost`. A chunk is lost when its
-/// first node, and `copies` - 1 of the kCopyScatter nodes that take its copies, are all lost.
+/// Returns true when a pool stays readable without the nodes in the bit set `lost`. A chunk is lost
+/// with its first node and `copies` - 1 of the kCopyScatter nodes that take its copies.
 bool is_readable(std::uint32_t lost, std::uint32_t nodes, std::uint32_t copies) {
   for (std::uint32_t primary = 0; primary < nodes; ++primary) {
     if (((lost >> primary) & 1U) == 0) continue;
@@ -80,7 +80,8 @@ bool is_readable(std::uint32_t lost, std::uint32_t nodes, std::uint32_t copies) 
   return true;
 }
 
-/// The most failures that leave all of a pool readable in at least this share of all cases.
+/// Returns the largest number of failures that leave the whole pool readable in at least the
+/// `share` of all cases.
 std::uint32_t allowed_in_pool(std::uint32_t nodes, std::uint32_t copies, double share) {
   std::vector<std::uint64_t> cases(nodes + 1);
   std::vector<std::uint64_t> good(nodes + 1);
@@ -99,9 +100,9 @@ std::uint32_t allowed_in_pool(std::uint32_t nodes, std::uint32_t copies, double 
   return failures;
 }
 
-/// Walters and Chaudhary, "A Fault-Tolerant Strategy for Virtualized HPC Clusters", The Journal of
-/// Supercomputing 50(3), 2009, Table 1, as printed: for 1, 2 and 3 replicas the node failures that
-/// a job survives with 90, 99 and 99.9 %.
+/// Table 1 of Walters and Chaudhary, "A Fault-Tolerant Strategy for Virtualized HPC Clusters". The
+/// Journal of Supercomputing 50(3), 2009. For 1, 2 and 3 replicas: the node failures that a job
+/// survives with a probability of 90, 99 and 99.9 %.
 struct PaperRow {
   std::uint32_t nodes;
   std::array<std::array<std::uint32_t, 3>, kCopiesMax> replicas;

@@ -121,9 +121,9 @@ TEST_CASE("advice: images at risk need copies, or copies sooner") {
 TEST_CASE("advice: names that find nothing are not worth their time") {
   auto figures = good();
   figures.pool.totals.writers.equal_bytes = 30 * kMiB;
-  has(only_advice(figures), "Only 30.0 MiB of 800.0 MiB was found equal");
+  has(only_advice(figures), "Only 30.0 MiB of 800.0 MiB was equal to stored chunks");
   figures.pool.totals.writers.equal_bytes = 0;
-  has(only_advice(figures), "Nothing of 800.0 MiB was found equal");
+  has(only_advice(figures), "Nothing of 800.0 MiB was equal to stored chunks");
   has(only_advice(figures), "--naming off saves 5.0 s");
   figures.pool.totals.writers.naming_ns = kSecond / 2;
   CHECK(what_to_change(figures).empty());
@@ -156,7 +156,7 @@ TEST_CASE("the card has a line for each figure, and the same figures as JSON") {
   has(card, "Report card of the pool at /mnt/pool, since 2008-06-17 10:00:00\n");
   has(card, "images      8\n");
   has(card, "written     800.0 MiB\n");
-  has(card, "saved       200.0 MiB that were there already, 25 %\n");
+  has(card, "saved       200.0 MiB that the pool had already, 25 %\n");
   has(card, "OT          200.0 MiB/s");
   has(card, "AT          100.0 MiB/s");
   has(card, "longest     2.0 s");
