@@ -29,7 +29,7 @@ Outcome<typename M::Reply> ask(client::Filesystem& filesystem, M request) {
   auto reply = filesystem.ask(std::move(request));
   if (!reply) return failed(M::kName, reply.error());
   auto* wanted = std::get_if<typename M::Reply>(&*reply);
-  if (wanted == nullptr) return problem("the manager's answer to {} is none", M::kName);
+  if (wanted == nullptr) return problem("the manager's answer to {} is of another kind", M::kName);
   return std::move(*wanted);
 }
 
@@ -115,14 +115,14 @@ void print_arena(const msg::CollectGarbage::Arena& arena, bool executed) {
              arena.garbage_extents, format_bytes(arena.garbage_bytes),
              executed ? fmt::format(", {} forgotten", arena.forgotten_extents) : "");
   fmt::print(
-      "; {} of chunks, {} of open files, {} until a client is fenced or the journal is "
-      "written, {} being copied stay",
+      "; extents that stay: {} of chunks, {} of open files, {} that wait for a fence or the "
+      "journal, {} that are being copied",
       arena.used_extents, arena.granted_extents, arena.waiting_extents, arena.copying_extents);
   if (arena.missing_extents > 0) {
-    fmt::print("; {} places lack a chunk{}", arena.missing_extents,
+    fmt::print("; {} extents lack their chunk{}", arena.missing_extents,
                executed ? " and are checked" : "");
   }
-  fmt::print("{}\n", arena.whole ? "" : "; it did not report everything");
+  fmt::print("{}\n", arena.whole ? "" : "; the report of the benefactor was incomplete");
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ int run_garbage(const GarbageOptions& options) {
                range.offset, executed ? "is free again" : "is used by nothing");
   }
   for (const auto& arena : round->arenas) print_arena(arena, executed);
-  fmt::print("{} {}; {} used, {} of open files, {} until a client is fenced, {} free\n",
+  fmt::print("{} {}; {} used, {} of open files, {} that wait for a fence, {} free\n",
              format_bytes(space->leaked_bytes), executed ? "given back" : "to give back",
              format_bytes(space->used_bytes), format_bytes(space->granted_bytes),
              format_bytes(space->waiting_bytes), format_bytes(space->free_bytes));
