@@ -68,7 +68,7 @@ Status Connection::send(ByteSpan message) {
   }
   Work& work = *idle_sends.back();
   if (work.buffer.size() < message.size()) {
-    STDCHK_ASSIGN(work.buffer, endpoint.make_buffer(std::max(message.size(), kSmallest)));
+    STDCHK_ASSIGN(work.buffer, endpoint.fabric().make_buffer(std::max(message.size(), kSmallest)));
   }
   if (!message.empty()) std::memcpy(work.buffer.data(), message.data(), message.size());
   work.bytes = message.size();
@@ -93,7 +93,7 @@ Status Connection::transfer(bool write, std::span<const LocalPiece> pieces, cons
                             std::uint64_t offset, Operation& operation) {
   STDCHK_ASSIGN([[maybe_unused]] const std::size_t bytes,
                 transfer_bytes(pieces, key, offset, endpoint.capabilities().rma_bytes_max));
-  verbs::split(pieces, offset, {.bytes = endpoint.request_bytes_max()}, parts_);
+  verbs::split(pieces, offset, {.bytes = endpoint.fabric().request_bytes_max()}, parts_);
   const std::size_t wanted = parts_.size() + (write ? 1 : 0);
   if (state != State::kConnected) return fail(Code::kPeerLost, "ofi.rma");
   if (transfers >= kTransfersMax || requests + wanted > kRequestsMax) {

@@ -1,16 +1,10 @@
 #include "transport/ofi/endpoint.h"
 
-#include <netinet/in.h>
-#include <poll.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
-#include <sys/epoll.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <string_view>
 
 #include "core/base/limits.h"
@@ -26,71 +20,22 @@ namespace {
 
 constexpr std::size_t kPartsMax = 32;  ///< parts of one transfer
 constexpr std::size_t kCompletionsPerRead = 32;
-constexpr std::size_t kSharedQueueEntries = 4096;
 constexpr std::size_t kOwnQueueEntries = kRequestsMax + kSendsMax;
 constexpr int kReadsPerPoll = 8;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
-/// Wakes by an empty event queue before it is polled at intervals.
-constexpr unsigned kIdleWakesMax = 16;
-constexpr Duration kByTimeFor = std::chrono::seconds(1);
-constexpr Duration kByTimeInterval = std::chrono::milliseconds(10);
-
-tl::unexpected<Error> fail_fabric(const char* where, int result) {
-  return fail(Code::kSystem, where, -result);
-}
-
 constexpr std::string_view kKind = "ofi:verbs";
 constexpr std::string_view kPrefix = "ofi:verbs:";
-constexpr std::string_view kProvider = "verbs";
 /// Receives that are posted on each link. A peer posts at most this number of sends: a further send
 /// would find no receive, and be repeated.
 constexpr std::size_t kReceives = 8;
 
-/// True when this kind of endpoint is usable. Over iWARP a message that comes before a receive ends
-/// the connection, and libfabric's verbs has no flow control that prevents it.
-bool is_fit(const fi_info& info) {
-  const std::uint32_t protocol = info.ep_attr->protocol;
-  return info.ep_attr->type == FI_EP_MSG && info.tx_attr->iov_limit >= kPiecesMax &&
-         protocol != FI_PROTO_IWARP && protocol != FI_PROTO_RDMA_CM_IB_XRC;
-}
-
-/// Sets the port of the source address to 0: any free port.
-void take_any_port(fi_info& info) {
-  auto& address = *static_cast<sockaddr*>(info.src_addr);
-  if (address.sa_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(address).sin6_port = 0;
-  } else {
-    reinterpret_cast<sockaddr_in&>(address).sin_port = 0;
-  }
-}
-
 }  // namespace
 
+OfiEndpoint::OfiEndpoint(Clock& clock) : clock_(clock), fabric_(kOwnQueueEntries) {}
+
 Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
-  STDCHK_ASSIGN(library_, FabricLibrary::load());
-  const InfoPtr hints(library_->dupinfo(nullptr), {library_});
-  if (hints == nullptr) return fail(Code::kNoMemory, "ofi.open");
-  hints->caps = FI_MSG | FI_RMA;
-  // Two completions of a write, which a read proves, share a context.
-  hints->mode = FI_RX_CQ_DATA;
-  hints->ep_attr->type = FI_EP_MSG;
-  hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_LOCAL;
-  hints->domain_attr->threading = FI_THREAD_DOMAIN;
-  hints->tx_attr->size = kOwnQueueEntries;
-  hints->rx_attr->size = kReceives;
-  const std::string service = std::to_string(port);
-  fi_info* all = nullptr;
-  const int result = library_->getinfo(FI_VERSION(1, 17), host.c_str(), service.c_str(), FI_SOURCE,
-                                       hints.get(), &all);
-  if (result != 0 && result != -FI_ENODATA) return fail_fabric("ofi.open fi_getinfo", result);
-  info_ = choose(all);
-  out_info_ = choose(all);
-  if (all != nullptr) library_->freeinfo(all);
-  if (info_ == nullptr || out_info_ == nullptr) {
-    return fail(Code::kUnsupported, "ofi.open: libfabric has no provider of that kind that fits");
-  }
-  // A connection that is made here takes any free port, not the listener's.
-  take_any_port(*out_info_);
+  STDCHK_TRY(fabric_.open(host, port, kReceives, wakes_));
+  STDCHK_ASSIGN(scratch_, fabric_.make_buffer(1));
   capabilities_ = {.name = kKind,
                    .write_proof = WriteProof::kDelivered,
                    .fence = FenceKind::kImmediate,
@@ -101,64 +46,10 @@ Status OfiEndpoint::open(const std::string& host, std::uint16_t port) {
                    .message_bytes_max = kMessageBytesMax,
                    .rma_bytes_max = limits::kGiB};
   // A transfer has at most kPartsMax parts.
-  if (request_bytes_max() < limits::kGiB / kPartsMax) {
-    capabilities_.rma_bytes_max = request_bytes_max() * kPartsMax;
+  if (fabric_.request_bytes_max() < limits::kGiB / kPartsMax) {
+    capabilities_.rma_bytes_max = fabric_.request_bytes_max() * kPartsMax;
   }
-  return open_queues();
-}
-
-/// Returns a copy of the best fitting entry, or nullptr.
-fi_info* OfiEndpoint::choose(const fi_info* all) const {
-  for (const fi_info* each = all; each != nullptr; each = each->next) {
-    if (kProvider == each->fabric_attr->prov_name && is_fit(*each)) return library_->dupinfo(each);
-  }
-  return nullptr;
-}
-
-Status OfiEndpoint::open_queues() {
-  int result = library_->fabric(info_->fabric_attr, &fabric_, nullptr);
-  if (result != 0) return fail_fabric("ofi.open fi_fabric", result);
-  fi_eq_attr eq_attr{.size = 1024, .wait_obj = FI_WAIT_FD};
-  result = fi_eq_open(fabric_, &eq_attr, &eq_, nullptr);
-  if (result != 0) return fail_fabric("ofi.open fi_eq_open", result);
-  result = fi_domain(fabric_, info_, &domain_, nullptr);
-  if (result != 0) return fail_fabric("ofi.open fi_domain", result);
-  epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_fd_ < 0) return fail_errno("ofi.open epoll");
-  STDCHK_ASSIGN(events_fd_, wake_by(eq_->fid));
-  STDCHK_ASSIGN(cq_, open_completion_queue(kSharedQueueEntries));
-  STDCHK_ASSIGN(scratch_, make_buffer(1));
   return {};
-}
-
-Result<MessageBuffer> OfiEndpoint::make_buffer(std::size_t bytes) {
-  const bool registers = (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
-  return MessageBuffer::make(registers ? domain_ : nullptr, bytes);
-}
-
-/// Makes the queue wake the reactor. Returns the queue's descriptor.
-Result<int> OfiEndpoint::wake_by(fid& queue) {
-  int wait_fd = -1;
-  const int result = fi_control(&queue, FI_GETWAIT, &wait_fd);
-  if (result != 0) return fail_fabric("ofi.open FI_GETWAIT", result);
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = &queue}};
-  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wait_fd, &event) != 0) {
-    return fail_errno("ofi.open epoll");
-  }
-  return wait_fd;
-}
-
-/// Opens a queue that wakes the reactor. Closing the queue ends that.
-Result<fid_cq*> OfiEndpoint::open_completion_queue(std::size_t entries) {
-  fi_cq_attr attr{.size = entries, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
-  fid_cq* queue = nullptr;
-  const int result = fi_cq_open(domain_, &attr, &queue, nullptr);
-  if (result != 0) return fail_fabric("ofi.open fi_cq_open", result);
-  if (const auto woken = wake_by(queue->fid); !woken.has_value()) {
-    fi_close(&queue->fid);
-    return fail(woken.error());
-  }
-  return queue;
 }
 
 OfiEndpoint::~OfiEndpoint() {
@@ -171,25 +62,14 @@ OfiEndpoint::~OfiEndpoint() {
   buried_.clear();
   scratch_ = {};
   if (listener_ != nullptr) fi_close(&listener_->fid);
-  if (epoll_fd_ >= 0) ::close(epoll_fd_);
-  if (cq_ != nullptr) fi_close(&cq_->fid);
-  if (domain_ != nullptr) fi_close(&domain_->fid);
-  if (eq_ != nullptr) fi_close(&eq_->fid);
-  if (fabric_ != nullptr) fi_close(&fabric_->fid);
-  if (info_ != nullptr) library_->freeinfo(info_);
-  if (out_info_ != nullptr) library_->freeinfo(out_info_);
 }
 
 Status OfiEndpoint::listen(AcceptHandler& handler) {
   if (listener_ != nullptr) return fail(Code::kExists, "ofi.listen");
-  int result = fi_passive_ep(fabric_, info_, &listener_, nullptr);
-  if (result != 0) return fail_fabric("ofi.listen fi_passive_ep", result);
-  result = fi_pep_bind(listener_, &eq_->fid, 0);
-  if (result == 0) result = fi_listen(listener_);
+  STDCHK_ASSIGN(listener_, fabric_.listen());
   sockaddr_storage name{};
   std::size_t length = sizeof(name);
-  if (result == 0) result = fi_getname(&listener_->fid, &name, &length);
-  if (result != 0) {
+  if (const int result = fi_getname(&listener_->fid, &name, &length); result != 0) {
     fi_close(&listener_->fid);
     listener_ = nullptr;
     return fail_fabric("ofi.listen", result);
@@ -208,21 +88,21 @@ Connection& OfiEndpoint::add_connection() {
 
 /// Makes the fabric's endpoint, ready to connect or accept, and posts its receives.
 Status OfiEndpoint::start_endpoint(Connection& connection, fi_info& info) {
-  int result = fi_endpoint(domain_, &info, &connection.ep, nullptr);
+  int result = fi_endpoint(&fabric_.domain(), &info, &connection.ep, nullptr);
   if (result != 0) return fail_fabric("ofi.endpoint", result);
   by_fid_[&connection.ep->fid] = &connection;
-  STDCHK_ASSIGN(connection.transmit, open_completion_queue(kOwnQueueEntries));
+  STDCHK_ASSIGN(connection.transmit, fabric_.open_own_queue(wakes_));
   with_own_queue_.push_back(&connection);
-  result = fi_ep_bind(connection.ep, &eq_->fid, 0);
+  result = fi_ep_bind(connection.ep, &fabric_.events().fid, 0);
   if (result == 0) result = fi_ep_bind(connection.ep, &connection.transmit->fid, FI_TRANSMIT);
-  if (result == 0) result = fi_ep_bind(connection.ep, &cq_->fid, FI_RECV);
+  if (result == 0) result = fi_ep_bind(connection.ep, &fabric_.received().fid, FI_RECV);
   if (result == 0) result = fi_enable(connection.ep);
   if (result != 0) return fail_fabric("ofi.endpoint", result);
   for (std::size_t i = 0; i < kReceives; ++i) {
     auto work = std::make_unique<Work>();
     work->connection = &connection;
     work->kind = Work::Kind::kReceive;
-    STDCHK_ASSIGN(work->buffer, make_buffer(kMessageBytesMax));
+    STDCHK_ASSIGN(work->buffer, fabric_.make_buffer(kMessageBytesMax));
     STDCHK_TRY(connection.post_receive(*work));
     connection.receives.push_back(std::move(work));
   }
@@ -233,16 +113,10 @@ Result<std::unique_ptr<Link>> OfiEndpoint::start_link(std::string_view address,
                                                       LinkHandler& handler, Duration deadline,
                                                       const secure::Ticket* /*ticket*/) {
   STDCHK_ASSIGN(const sockaddr_storage target, parse_address(kPrefix, address));
-  fi_info* const info = library_->dupinfo(out_info_);
+  const InfoPtr info = fabric_.info_to(target);
   if (info == nullptr) return fail(Code::kNoMemory, "ofi.connect");
-  std::free(info->dest_addr);
-  info->dest_addrlen = address_bytes(target);
-  info->dest_addr = std::malloc(info->dest_addrlen);
-  info->addr_format = target.ss_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
-  if (info->dest_addr != nullptr) std::memcpy(info->dest_addr, &target, info->dest_addrlen);
   Connection& connection = add_connection();
   Status status = start_endpoint(connection, *info);
-  library_->freeinfo(info);
   if (status.has_value()) {
     const int result = fi_connect(connection.ep, &target, nullptr, 0);
     if (result != 0) status = fail(Code::kPeerLost, "ofi.connect", -result);
@@ -257,21 +131,6 @@ Result<std::unique_ptr<Link>> OfiEndpoint::start_link(std::string_view address,
   connection.connect_by = clock_.now() + deadline;
   connection.handler = &handler;
   return std::make_unique<OfiLink>(connection);
-}
-
-Result<std::unique_ptr<MemoryRegion>> OfiEndpoint::register_memory(MutableByteSpan memory) {
-  std::uint64_t key = 0;  // hard to guess, if the provider does not choose it
-  if ((info_->domain_attr->mr_mode & FI_MR_PROV_KEY) == 0 &&
-      ::getrandom(&key, sizeof(key), 0) != sizeof(key)) {
-    return fail_errno("ofi.register getrandom");
-  }
-  fid_mr* mr = nullptr;
-  const int result =
-      fi_mr_reg(domain_, memory.data(), memory.size(),
-                FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, key, 0, &mr, nullptr);
-  if (result != 0) return fail_fabric("ofi.register fi_mr_reg", result);
-  return std::make_unique<OfiRegion>(mr, memory,
-                                     (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0);
 }
 
 void OfiEndpoint::cut(Connection& connection) {
@@ -330,7 +189,7 @@ bool OfiEndpoint::read_events() {
   for (;;) {
     std::uint32_t event = 0;
     fi_eq_cm_entry entry{};
-    const ssize_t got = fi_eq_read(eq_, &event, &entry, sizeof(entry), 0);
+    const ssize_t got = fi_eq_read(&fabric_.events(), &event, &entry, sizeof(entry), 0);
     if (got == -FI_EAVAIL) {
       if (!read_event_error()) return any;
       any = true;
@@ -338,7 +197,7 @@ bool OfiEndpoint::read_events() {
     }
     if (got < 0) return any;
     any = true;
-    idle_wakes_ = 0;
+    wakes_.note_event();
     if (event == FI_CONNREQ) {
       on_request(entry.info);
       continue;
@@ -349,7 +208,7 @@ bool OfiEndpoint::read_events() {
     if (event == FI_CONNECTED) on_up(connection);
     if (event == FI_SHUTDOWN) {
       // The completion queues already have what the peer sent before it closed.
-      while (read_completions(cq_)) {
+      while (read_completions(&fabric_.received())) {
       }
       while (connection.transmit != nullptr && read_completions(connection.transmit)) {
       }
@@ -360,7 +219,7 @@ bool OfiEndpoint::read_events() {
 
 bool OfiEndpoint::read_event_error() {
   fi_eq_err_entry error{};
-  if (fi_eq_readerr(eq_, &error, 0) <= 0) return false;
+  if (fi_eq_readerr(&fabric_.events(), &error, 0) <= 0) return false;
   const auto found = by_fid_.find(error.fid);
   if (found != by_fid_.end()) fail_later(*found->second, Code::kPeerLost, "ofi.connect");
   return true;
@@ -377,7 +236,7 @@ void OfiEndpoint::on_request(fi_info* info) {
   } else if (connection.ep == nullptr) {
     fi_reject(listener_, info->handle, nullptr, 0);
   }
-  library_->freeinfo(info);
+  fabric_.free(info);
   if (status.has_value()) return;
   log::warning("a connection could not be accepted: {}", describe(status.error()));
   cut(connection);
@@ -488,7 +347,8 @@ bool OfiEndpoint::poll() {
   leaving.swap(buried_);
   bool any = read_events();
   bool more = true;
-  for (int i = 0; i < kReadsPerPoll && more; ++i) any |= more = read_completions(cq_);
+  for (int i = 0; i < kReadsPerPoll && more; ++i)
+    any |= more = read_completions(&fabric_.received());
   any |= read_own_queues();
   any |= check_deadlines();
   any |= close_pending();
@@ -498,38 +358,20 @@ bool OfiEndpoint::poll() {
   return any;
 }
 
-/// Polls events at intervals while the event queue's descriptor is stuck. When a stranger's
-/// connection ends early, libfabric 1.17 leaves the descriptor readable for ever, with an empty
-/// queue. A reactor that sleeps on the descriptor would spin.
-void OfiEndpoint::watch_events() {
-  const Time now = clock_.now();
-  pollfd readable{events_fd_, POLLIN, 0};
-  const bool before = by_time_;
-  if (by_time_ && now >= woken_from_) {
-    by_time_ = false;
-    idle_wakes_ = 0;
-  } else if (!by_time_ && ::poll(&readable, 1, 0) == 1 && ++idle_wakes_ >= kIdleWakesMax) {
-    by_time_ = true;
-    woken_from_ = now + kByTimeFor;
-  }
-  if (by_time_ == before) return;
-  epoll_event event{.events = by_time_ ? 0U : std::uint32_t{EPOLLIN}, .data = {.ptr = &eq_->fid}};
-  ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, events_fd_, &event);
-}
-
 bool OfiEndpoint::may_sleep() {
   if (!to_close_.empty()) return false;  // a fence has closed a link, and its handler must be told
-  waited_for_ = {&eq_->fid, &cq_->fid};
+  waited_for_ = {&fabric_.events().fid, &fabric_.received().fid};
   for (Connection* const each : with_own_queue_) waited_for_.push_back(&each->transmit->fid);
-  if (fi_trywait(fabric_, waited_for_.data(), static_cast<int>(waited_for_.size())) != 0) {
+  if (fi_trywait(&fabric_.fabric(), waited_for_.data(), static_cast<int>(waited_for_.size())) !=
+      0) {
     return false;
   }
-  watch_events();
+  wakes_.check_events(clock_.now());
   return true;
 }
 
 Duration OfiEndpoint::sleep_max() const {
-  if (by_time_) return kByTimeInterval;
+  if (wakes_.by_time()) return Wakes::kInterval;
   return busy_ > 0 ? kCheckInterval : Duration::max();
 }
 

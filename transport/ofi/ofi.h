@@ -15,7 +15,7 @@ namespace stdchk::transport::ofi {
 Result<std::unique_ptr<Endpoint>> open_ofi(Clock& clock, const std::string& host,
                                            std::uint16_t port);
 
-/// Of libfabric and of its provider: "libfabric 1.17, provider verbs 117.0".
+/// Returns the versions of libfabric and of its provider: "libfabric 1.17, provider verbs 117.0".
 std::string provider_version();
 
 }  // namespace stdchk::transport::ofi

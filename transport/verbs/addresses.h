@@ -3,9 +3,12 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace stdchk::transport::verbs {
+
+inline constexpr std::string_view kAddressPrefix = "verbs:";
 
 void set_port(sockaddr_storage& address, std::uint16_t port);
 inline sockaddr* generic(sockaddr_storage& address) {

@@ -33,7 +33,7 @@ void take_extensions(rdma_cm_id& id, ibv_qp& qp) {
 
 Status QueuePair::make(Device& device, ibv_cq& send_cq, bool withholds_access) {
   is_iwarp_ = device.is_iwarp();
-  is_infiniband_ = device.is_infiniband();
+  is_infiniband_ = device.limits().is_infiniband;
   withholds_access_ = withholds_access && !is_iwarp_;
   for (const std::uint32_t inline_bytes : {kInlineWanted, std::uint32_t{0}}) {
     ibv_qp_init_attr attributes{};
@@ -41,13 +41,15 @@ Status QueuePair::make(Device& device, ibv_cq& send_cq, bool withholds_access) {
     attributes.send_cq = &send_cq;
     attributes.recv_cq = &device.receive_queue();
     attributes.srq = &device.srq();
-    attributes.cap.max_send_wr = static_cast<std::uint32_t>(device.send_depth());
+    attributes.cap.max_send_wr = static_cast<std::uint32_t>(device.limits().send_depth);
     attributes.cap.max_send_sge = kPiecesMax;
     attributes.cap.max_inline_data = inline_bytes;
     attributes.sq_sig_all = 0;
     qp_ = ::ibv_create_qp(&device.pd(), &attributes);
     inline_bytes_ = attributes.cap.max_inline_data;
-    if (qp_ != nullptr) return {};
+    if (qp_ == nullptr) continue;
+    number_ = qp_->qp_num;
+    return {};
   }
   return fail(Code::kSystem, "verbs.link ibv_create_qp", errno);
 }

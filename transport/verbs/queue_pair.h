@@ -46,7 +46,8 @@ class QueuePair {
   void destroy();
 
   ibv_qp* get() const { return qp_; }
-  std::uint32_t number() const { return qp_->qp_num; }
+  /// 0 before make(); stays after destroy().
+  std::uint32_t number() const { return number_; }
   /// Longest work request whose data are copied into it.
   std::size_t inline_bytes() const { return inline_bytes_; }
 
@@ -56,6 +57,7 @@ class QueuePair {
   Status move_to(ibv_qp_state state, rdma_cm_id& id, const Reads* reads) const;
 
   ibv_qp* qp_ = nullptr;
+  std::uint32_t number_ = 0;
   std::size_t inline_bytes_ = 0;
   bool is_iwarp_ = false;
   bool is_infiniband_ = false;

@@ -16,6 +16,12 @@ struct Part {
   std::uint64_t offset = 0;  ///< offset in the remote region
 };
 
+/// A TransferCut holds a divided transfer. Later transfers reuse its memory.
+struct TransferCut {
+  std::vector<LocalPiece> pieces;  ///< each within a part of its region
+  std::vector<Part> parts;
+};
+
 /// PartLimits are the limits of one work request.
 struct PartLimits {
   std::size_t bytes = 0;            ///< at most the port's max_msg_sz

@@ -11,6 +11,8 @@
 #include "transport/transfer_check.h"
 #include "transport/verbs/fragment.h"
 #include "transport/verbs/locked_memory.h"
+#include "transport/verbs/message_flow.h"
+#include "transport/verbs/peer_regions.h"
 #include "transport/verbs/send_queue.h"
 #include "transport/verbs/split.h"
 
@@ -135,6 +137,68 @@ TEST_CASE("a table of a region's parts comes through, and nothing else is taken 
   CHECK_FALSE(decode_region_table(encode({1, 1, {}})).has_value());
   CHECK_FALSE(decode_region_table(encode({1, 1, std::vector<std::uint32_t>(kRegionPartsMax + 1)}))
                   .has_value());
+}
+
+TEST_CASE("a key of a region in parts is good only after its table") {
+  PeerRegions peer;
+  peer.expect(1);
+  CHECK_FALSE(peer.has_all());
+  const RemoteKey key{std::uint64_t{3} << 32, 0, 25};
+  CHECK(peer.table_of(key).error().code == Code::kInvalidArgument);
+  CHECK(peer.table_of({77, 0, 25}) == nullptr);  // one part needs no table
+  peer.add({3, 10, {1, 2, 3}});
+  CHECK(peer.has_all());
+  REQUIRE(peer.table_of(key).has_value());
+  CHECK(peer.table_of(key).value()->keys.size() == 3);
+  CHECK_FALSE(peer.table_of({key.key | 1, 0, 25}).has_value());
+  CHECK_FALSE(peer.table_of({key.key, 0, 31}).has_value());  // longer than its parts together
+}
+
+TEST_CASE("a flow of messages sends no fragment without a credit, and returns the peer's credits") {
+  MessageFlow sender(kMiB);
+  MessageFlow receiver(kMiB);
+  sender.add(bytes_of(kFragmentContentMax * kCredits + 100), FragmentKind::kMessage);
+  std::size_t fragments = 0;
+  std::size_t bytes = 0;
+  const auto send_all = [&] {
+    while (sender.has_waiting() && sender.has_credit()) {
+      const MessageFlow::Fragment fragment = sender.first();
+      const FragmentHeader header = sender.header_for(fragment.message_bytes, fragment.kind);
+      REQUIRE(receiver.take(header).has_value());
+      const auto message = receiver.join(header, fragment.content);
+      REQUIRE(message.has_value());
+      if (message->has_value()) bytes = (*message)->size();
+      sender.drop_first(fragment.content.size());
+      ++fragments;
+    }
+  };
+  send_all();
+  CHECK(fragments == kCredits);
+  CHECK(sender.has_waiting());
+  REQUIRE(receiver.owes_credits());
+  REQUIRE(sender.take(receiver.header_for(0, FragmentKind::kOnlyCredits)).has_value());
+  CHECK_FALSE(receiver.owes_credits());
+  send_all();
+  CHECK(fragments == kCredits + 1);
+  CHECK(bytes == kFragmentContentMax * kCredits + 100);
+  CHECK_FALSE(sender.has_waiting());
+}
+
+TEST_CASE("credits that nobody gave are refused") {
+  MessageFlow flow(kMiB);
+  CHECK(flow.take({1, 1, FragmentKind::kMessage}).error().code == Code::kMalformed);
+  for (int i = 0; i < kCredits; ++i) REQUIRE(flow.take({1, 0, FragmentKind::kMessage}).has_value());
+  CHECK(flow.take({1, 0, FragmentKind::kMessage}).error().code == Code::kMalformed);
+}
+
+TEST_CASE("a queue of messages is limited") {
+  MessageFlow flow(kMiB);
+  CHECK_FALSE(flow.has_room(MessageFlow::kWaitingBytesMax + 1));
+  for (std::size_t i = 0; i < MessageFlow::kWaitingMax; ++i) {
+    REQUIRE(flow.has_room(1));
+    flow.add(bytes_of(1), FragmentKind::kMessage);
+  }
+  CHECK_FALSE(flow.has_room(1));
 }
 
 TEST_CASE("one completion ends all entries before it") {
