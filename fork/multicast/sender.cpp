@@ -9,17 +9,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Added to the rate each kRaise: a 32nd of the start, at least this many bytes a second.
-constexpr double kStepLeast = 0.25e6;
-constexpr auto kRaise = milliseconds(10);
-constexpr double kBackOff = 0.75;
+/// An idle sender checks its queues again after this time.
+constexpr auto kIdle = milliseconds(10);
+constexpr auto kBackOffInterval = milliseconds(50);
 /// A receiver that gets at least this share of what is sent loses cells by chance.
 constexpr double kDelivered = 0.88;
-constexpr auto kMeasure = milliseconds(20);
-/// Limits of the burst after a pause, in seconds of the rate and in bytes.
-constexpr double kBurstSeconds = 0.004;
-constexpr double kBurstLeast = 96 * 1024;
-constexpr double kUnicastShare = 0.25;
 constexpr auto kLockstepLeast = milliseconds(4);
 constexpr auto kLockstepMost = milliseconds(200);
 /// A receiver lags that receives less than this share of what is sent, for kLagTime.
@@ -29,15 +23,13 @@ constexpr auto kLagTime = milliseconds(400);
 constexpr auto kUnicastTime = milliseconds(1500);
 constexpr std::size_t kUnicastQueueMax = 4096;
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 }  // namespace
 
 Sender::Sender(const SenderOptions& options)
     : options_(options),
+      rate_({options.rate_start, options.rate_least, options.rate_most}),
       waiting_(options.units, 0),
-      sent_(options.units),
-      rate_(options.rate_start) {
+      sent_(options.units) {
   STDCHK_ASSERT(options.units > 0 && options.units <= kUnitsMax);
   STDCHK_ASSERT(options.cells > 0 && options.cells <= kCellsMax);
 }
@@ -86,8 +78,8 @@ void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
   }
   receiver.reached = !ask.by_unicast;
   // Every receiver hears the same stream: who gets much less of it than was sent loses it.
-  const bool busy = sent_rate_ >= rate_ / 2;
-  const bool slow = busy && receiver.rate < kLagShare * sent_rate_ &&
+  const bool busy = rate_.is_used();
+  const bool slow = busy && receiver.rate < kLagShare * rate_.sent() &&
                     now - receiver.joined > kLagTime && receivers_.size() > 1;
   if (!slow) receiver.slow_since = Time{};
   if (slow && receiver.slow_since == Time{}) receiver.slow_since = now;
@@ -101,17 +93,13 @@ void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
   if (ask.lost_cells == 0) return;
   ++counts_.loss_reports;
   // While the sender waits for asks, its rate does not show losses.
-  const bool chance = !busy || receiver.rate > kDelivered * sent_rate_;
+  const bool chance = !busy || receiver.rate > kDelivered * rate_.sent();
   if (!receiver.unicast && receiver.slow_since == Time{} && !chance) back_off(now);
 }
 
 void Sender::back_off(Time now) {
-  if (now - backed_off_ < std::max<Duration>(lockstep_time(), milliseconds(50))) return;
-  backed_off_ = now;
-  ++counts_.backed_off;
-  const double mean = mean_rate();
-  const double from = mean > 0 ? std::min(mean, rate_) : rate_;
-  rate_ = std::clamp(kBackOff * from, options_.rate_least, options_.rate_most);
+  const Duration interval = std::max<Duration>(lockstep_time(), kBackOffInterval);
+  if (rate_.back_off(now, mean_rate(), interval)) ++counts_.backed_off;
 }
 
 /// The mean rate of those that are served by multicast and receive anything.
@@ -153,27 +141,6 @@ void Sender::queue_for_one(Receiver& receiver, std::uint32_t unit, CellMask cell
   if (receiver.queue.size() < kUnicastQueueMax) receiver.queue.push_back({unit, cells});
 }
 
-void Sender::refill(Time now) {
-  if (refilled_ == Time{}) refilled_ = raised_ = measured_ = now;
-  const double passed = seconds(now - refilled_);
-  refilled_ = now;
-  const double most = std::max(kBurstLeast, rate_ * kBurstSeconds);
-  credit_ = std::min(credit_ + passed * rate_, most);
-  unicast_credit_ = std::min(unicast_credit_ + passed * rate_ * kUnicastShare, most);
-  if (now - measured_ >= kMeasure) {
-    const double rate = sent_bytes_ / seconds(now - measured_);
-    sent_rate_ = sent_rate_ == 0 ? rate : 0.7 * sent_rate_ + 0.3 * rate;
-    sent_bytes_ = 0;
-    measured_ = now;
-  }
-  while (now - raised_ >= kRaise) {
-    raised_ += kRaise;
-    const double step = std::max(kStepLeast, options_.rate_start / 32);
-    if (!queue_.empty()) rate_ = std::min(rate_ + step, options_.rate_most);
-    if (now - raised_ > milliseconds(200)) raised_ = now;
-  }
-}
-
 std::optional<CellAddress> Sender::take(Pending& pending, ReceiverId to) {
   if (pending.cells == 0) return std::nullopt;
   std::uint32_t cell = 0;
@@ -200,18 +167,15 @@ std::optional<CellAddress> Sender::take_unicast() {
 }
 
 std::optional<CellAddress> Sender::next(Time now, std::size_t cell_bytes) {
-  refill(now);
+  rate_.advance(now, !queue_.empty());
   const auto bytes = static_cast<double>(cell_bytes);
-  if (credit_ < bytes) {
-    wake_at_ =
-        now + std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * (bytes - credit_) / rate_)) +
-        std::chrono::microseconds(1);
+  if (!rate_.allows(bytes)) {
+    wake_at_ = rate_.time_of(now, bytes);
     return std::nullopt;
   }
-  if (unicast_credit_ >= bytes || queue_.empty()) {
+  if (rate_.allows_unicast(bytes) || queue_.empty()) {
     if (const auto cell = take_unicast()) {
-      unicast_credit_ = std::max(0.0, unicast_credit_ - bytes);
-      credit_ -= bytes;
+      rate_.spend_on_one(bytes);
       return cell;
     }
   }
@@ -227,12 +191,11 @@ std::optional<CellAddress> Sender::next(Time now, std::size_t cell_bytes) {
       queue_.pop_front();
     }
     if (!cell) continue;
-    credit_ -= bytes;
-    sent_bytes_ += bytes;
+    rate_.spend_on_all(bytes);
     ++counts_.multicast_cells;
     return cell;
   }
-  wake_at_ = now + kRaise;
+  wake_at_ = now + kIdle;
   return std::nullopt;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "fork/multicast/send_rate.h"
 #include "fork/multicast/units.h"
 
 namespace stdchk::multicast {
@@ -24,9 +25,9 @@ struct SenderOptions {
 /// - Receivers that read the same image ask for the same units at about the same time (lockstep).
 ///   The Sender sends a unit once for all asks that come while it waits. Asks within the longest
 ///   measured delay after that are ignored (SnowFlock, section 4.4).
-/// - The rate grows by a step each 10 ms while there is something to send. It falls when a receiver
-/// reports loss and gets less than 88 % of the sent bytes: to 3/4 of the receivers' mean rate, once
-/// in a delay. Less loss is chance, not a full queue.
+/// - The SendRate falls when a receiver reports loss and gets less than 88 % of the sent bytes,
+/// once
+///   in a delay. Less loss is chance, not a full queue.
 /// - A receiver that lags, or that multicast does not reach, is served by unicast from a quarter of
 ///   the rate. Its losses do not lower the rate. After 1.5 s the Sender tries multicast again.
 ///
@@ -60,7 +61,7 @@ class Sender {
     std::uint64_t backed_off = 0;
   };
   const Counts& counts() const { return counts_; }
-  double rate() const { return rate_; }
+  double rate() const { return rate_.rate(); }
   std::size_t receivers() const { return receivers_.size(); }
   bool is_unicast(ReceiverId id) const;
 
@@ -87,26 +88,17 @@ class Sender {
   void queue_for_one(Receiver& receiver, std::uint32_t unit, CellMask cells);
   void judge(Time now, Receiver& receiver, const Ask& ask);
   void back_off(Time now);
-  void refill(Time now);
   std::optional<CellAddress> take(Pending& pending, ReceiverId to);
   std::optional<CellAddress> take_unicast();
   double mean_rate() const;
   Duration lockstep_time() const;
 
   const SenderOptions options_;
+  SendRate rate_;
   std::map<ReceiverId, Receiver> receivers_;
   std::deque<Pending> queue_;      ///< for all
   std::vector<CellMask> waiting_;  ///< of each unit: cells in queue_
   std::vector<Time> sent_;         ///< of each unit: last sent to all
-  double rate_;
-  double credit_ = 0;          ///< bytes that may be sent now
-  double unicast_credit_ = 0;  ///< of these for unicast
-  Time refilled_{};
-  Time raised_{};
-  Time backed_off_{};
-  Time measured_{};
-  double sent_bytes_ = 0;  ///< to all, since measured_
-  double sent_rate_ = 0;   ///< bytes a second to all, smoothed
   Time wake_at_{};
   std::uint32_t position_ = 0;
   bool had_receivers_ = false;
