@@ -56,10 +56,9 @@ Coordinator::Coordinator(Reactor& reactor, transport::Endpoint& endpoint,
       job_(settings_.limits, static_cast<std::uint32_t>(settings_.boxes.size()),
            static_cast<std::uint32_t>(settings_.nodes.size()), settings_.spares) {
   if (!settings_.from) return;
-  sets_[settings_.from->set] = *settings_.from;
+  book_.add(*settings_.from);
   // Earlier output was shown by an earlier coordinator.
-  output_bytes_ = settings_.from->output_bytes;
-  error_bytes_ = settings_.from->error_bytes;
+  records_.set_shown(settings_.from->output_bytes, settings_.from->error_bytes);
 }
 
 Coordinator::~Coordinator() {
@@ -161,9 +160,9 @@ void Coordinator::schedule() {
 void Coordinator::act_on(const StepAction& action) {
   msg::StepNode request{settings_.job, action.step, action.set, {}};
   const bool makes = action.step == NodeStep::kStart || action.step == NodeStep::kLoad;
-  const auto set = sets_.find(action.set);
+  const SetDescription* const set = book_.find(action.set);
   for (const BoxId box : action.boxes) {
-    const auto& boxes = set == sets_.end() ? settings_.boxes : set->second.boxes;
+    const auto& boxes = set == nullptr ? settings_.boxes : set->boxes;
     request.boxes.push_back({box, makes ? text_of(boxes.at(box)) : std::string()});
   }
   const Time began = reactor_.clock().now();
@@ -176,17 +175,15 @@ void Coordinator::act_on(const StepAction& action) {
 void Coordinator::stepped(NodeId node, const StepAction& action, const rpc::Answer& answer,
                           Time began) {
   const Time now = reactor_.clock().now();
-  Duration& longest = now_.steps[name_of(action.step)];
-  longest = std::max(longest, now - began);
+  book_.note_step(action.step, now - began);
   const bool lost_link = !answer && answer.error().error.code == Code::kPeerLost;
   if (lost_link) return;  // lost() is told, too
   if (answer) {
     const auto* reply = std::get_if<msg::StepNode::Reply>(&*answer);
-    const auto set = sets_.find(action.set);
     for (const auto& result : reply == nullptr ? msg::StepNode::Reply().results : reply->results) {
-      if (action.step == NodeStep::kSave) now_.image_bytes += result.bytes;
-      if (action.step == NodeStep::kStore && set != sets_.end()) {
-        set->second.image_bytes[result.box] = result.bytes;
+      if (action.step == NodeStep::kSave) book_.note_saved(result.bytes);
+      if (action.step == NodeStep::kStore) {
+        book_.note_stored(action.set, result.box, result.bytes);
       }
     }
   }
@@ -198,7 +195,7 @@ void Coordinator::stepped(NodeId node, const StepAction& action, const rpc::Answ
 
 void Coordinator::act_on(const CommitAction& action) {
   const std::string path = settings_.folder + "/" + description_name(settings_.job, action.set);
-  const std::string text = text_of(sets_.at(action.set));
+  const std::string text = text_of(book_.at(action.set));
   files_.run([this, path, text, set = action.set] {
     const std::string error = write_file(path, text);
     (void)reactor_.post([this, set, error] {
@@ -214,63 +211,37 @@ void Coordinator::act_on(const DropAction& action) {
   for (const auto& [box, description] : settings_.boxes) {
     paths.push_back(settings_.folder + "/" + image_name(settings_.job, box, action.set));
   }
-  sets_.erase(action.set);
+  book_.drop(action.set);
   files_.run([paths] {
     for (const std::string& path : paths) ::unlink(path.c_str());
   });
 }
 
 void Coordinator::act_on(const CheckpointAction& action) {
-  if (action.taken) {
-    now_.set = action.set;
-    now_.pause = action.pause;
-    now_.complete = action.complete;
-    figures_.push_back(now_);
-    events_.taken(now_);
-    std::erase_if(sets_, [&](const auto& set) { return set.first < action.set; });
-  }
+  if (action.taken) events_.taken(book_.taken(action));
   answer_waiting(action);
   schedule_checkpoint();
 }
 
 /// Answers who has asked before the set was begun. A later request waits for a later set.
 void Coordinator::answer_waiting(const CheckpointAction& action) {
-  // Not of std::ranges: Clang 14 cannot compile what that function returns.
-  const auto earlier =
-      std::stable_partition(waiting_.begin(), waiting_.end(),
-                            [&](const Waiter& waiter) { return waiter.from > action.set; });
-  const std::vector<Waiter> answered(earlier, waiting_.end());
-  waiting_.erase(earlier, waiting_.end());
-  for (const Waiter& waiter : answered) waiter.done(action.why);
-  for (auto at = requests_.begin(); at != requests_.end();) {
-    const auto [box, request] = *at;
-    if (request.from > action.set) {
-      ++at;
-      continue;
-    }
-    at = requests_.erase(at);
-    answered_[box] = request.number;
-    tell(box, action.taken ? Tell::kGoesOn : Tell::kNotTaken, request.number, {});
+  for (const Done& done : book_.take_answered(action.set)) done(action.why);
+  const Tell what = action.taken ? Tell::kGoesOn : Tell::kNotTaken;
+  for (const auto& [box, request] : records_.answer_requests(action.set)) {
+    tell(box, what, request, {});
   }
-  wanted_ = wanted_ || !waiting_.empty() || !requests_.empty();
+  if (book_.has_waiting() || records_.has_requests()) book_.want();
 }
 
 void Coordinator::act_on(const RunsAction& action) {
-  requests_.clear();
-  answered_.clear();
-  restarted_.clear();
   if (action.set == 0) {
-    told_ = {};
-    output_bytes_ = error_bytes_ = 0;
+    records_.begin();
     std::string words;
     for (const auto& word : settings_.program) words += word + '\0';
-    told_.commands[0] = 1;
     tell(0, Tell::kCommand, 0, std::move(words));
     return;
   }
-  const SetDescription& set = sets_.at(action.set);
-  told_ = {set.commands, set.asks, {}};
-  for (const auto& [box, description] : set.boxes) restarted_.insert(box);
+  records_.begin_from(book_.at(action.set));
   events_.say(
       fmt::format("runs again from set T{}, {} ms after", action.set,
                   std::chrono::duration_cast<std::chrono::milliseconds>(action.after).count()));
@@ -280,7 +251,7 @@ void Coordinator::act_on(const SayAction& action) { events_.say(action.text); }
 
 void Coordinator::act_on(const EndAction& action) {
   for (const TimerId timer : {timer_, poll_timer_, every_timer_}) reactor_.cancel(timer);
-  for (const Waiter& waiter : std::exchange(waiting_, {})) waiter.done("the job has ended");
+  for (const Done& done : book_.take_all()) done("the job has ended");
   status_ = action.status;
   why_ = action.why;
   reactor_.stop();
@@ -292,28 +263,28 @@ void Coordinator::schedule_checkpoint() {
   reactor_.cancel(every_timer_);
   every_timer_ = {};
   if (!settings_.interval) return;
-  const auto wait = settings_.interval(figures_.empty() ? nullptr : &figures_.back());
+  const auto wait = settings_.interval(figures().empty() ? nullptr : &figures().back());
   if (!wait) return;
   every_timer_ = reactor_.schedule_after(*wait, [this] {
-    wanted_ = true;
+    book_.want();
     begin_checkpoint();
   });
 }
 
 void Coordinator::want_checkpoint(Done done) {
   if (job_.ended()) return done("the job has ended");
-  waiting_.push_back({next_set(), std::move(done)});
-  wanted_ = true;
+  book_.wait(next_set(), std::move(done));
+  book_.want();
   begin_checkpoint();
 }
 
 void Coordinator::begin_checkpoint() {
   // The set describes the commands of each container at the stop. So no command is under way now.
-  if (!wanted_ || tells_ > 0 || !job_.running() || job_.storing()) return;
-  wanted_ = false;
-  now_ = {};
+  if (!book_.wanted() || tells_ > 0 || !job_.running() || job_.storing()) return;
+  book_.clear_wish();
+  book_.begin();
   job_.want_checkpoint(reactor_.clock().now());
-  sets_[job_.saving()] = describe_set();
+  book_.add(describe_set());
   act();
 }
 
@@ -321,13 +292,13 @@ void Coordinator::want_evacuation(const std::string& host, Done done) {
   NodeId node = 0;
   while (node < settings_.nodes.size() && settings_.nodes[node].host != host) ++node;
   if (node == settings_.nodes.size()) return done("the job has no node " + host);
-  now_ = {};
+  book_.begin();
   if (tells_ > 0 || !job_.want_evacuation(reactor_.clock().now(), node)) {
     return done(
         "nothing of the job runs there, no other node is left, or a checkpoint is under way");
   }
-  sets_[job_.saving()] = describe_set();
-  waiting_.push_back({job_.saving(), std::move(done)});
+  book_.add(describe_set());
+  book_.wait(job_.saving(), std::move(done));
   act();
 }
 
@@ -343,10 +314,7 @@ SetDescription Coordinator::describe_set() const {
   set.created = created_now();
   set.program = settings_.program;
   set.boxes = settings_.boxes;
-  set.asks = told_.asks;
-  set.commands = told_.commands;
-  set.output_bytes = output_bytes_;
-  set.error_bytes = error_bytes_;
+  records_.save_in(set);
   return set;
 }
 
@@ -358,7 +326,8 @@ void Coordinator::poll_nodes() {
     Node& node = *nodes_[id];
     if (node.asking) continue;
     node.asking = true;
-    nodes_[id]->call(msg::AskNode{settings_.job, output_bytes_, error_bytes_}, settings_.silent_max,
+    msg::AskNode request{settings_.job, records_.output_bytes(), records_.error_bytes()};
+    nodes_[id]->call(std::move(request), settings_.silent_max,
                      [this, id](const rpc::Answer& answer) {
                        nodes_[id]->asking = false;
                        if (!answer) {
@@ -377,13 +346,11 @@ void Coordinator::poll_nodes() {
 void Coordinator::state_of(NodeId node, const msg::AskNode::Reply& reply) {
   if (!job_.running() || job_.alive().count(node) == 0) return;
   const bool has_first = job_.placement().at(0) == node;
-  if (has_first && !reply.output.empty()) {
-    events_.output(false, reply.output);
-    output_bytes_ += reply.output.size();
-  }
-  if (has_first && !reply.errors.empty()) {
-    events_.output(true, reply.errors);
-    error_bytes_ += reply.errors.size();
+  if (has_first) {
+    if (!reply.output.empty()) events_.output(false, reply.output);
+    if (!reply.errors.empty()) events_.output(true, reply.errors);
+    records_.set_shown(records_.output_bytes() + reply.output.size(),
+                       records_.error_bytes() + reply.errors.size());
   }
   // The program's end waits until all of its output was shown.
   const bool all_shown = reply.output.empty() && reply.errors.empty();
@@ -407,23 +374,17 @@ void Coordinator::state_of(NodeId node, const msg::AskNode::Reply& reply) {
 
 void Coordinator::look_at(const msg::BoxState& state) {
   for (const std::uint64_t ended : state.ended) {
-    for (const auto& [name, ask] : told_.asks) {
-      if (ask != std::pair<BoxId, std::uint64_t>(state.box, ended >> 32)) continue;
-      if (!told_.ended_asks.insert(name).second) continue;
+    for (const std::string& name : records_.end_command(state.box, ended >> 32)) {
       tell(0, Tell::kAskEnded, ended & UINT32_MAX, name);
     }
   }
   take_asks(state);
-  if (restarted_.erase(state.box) > 0 && state.request > answered_[state.box]) {
-    // The program had asked before the set was saved, and learns now what became of that.
-    answered_[state.box] = state.request;
+  if (records_.takes_restart(state.box, state.request)) {
+    // The program had asked before the set was saved, and learns now that it was restarted.
     tell(state.box, Tell::kRestarted, state.request, {});
     return;
   }
-  if (state.request > std::max(answered_[state.box], requests_[state.box].number)) {
-    requests_[state.box] = {state.request, next_set()};
-    wanted_ = true;
-  }
+  if (records_.add_request(state.box, state.request, next_set())) book_.want();
   begin_checkpoint();
 }
 
@@ -433,19 +394,19 @@ void Coordinator::take_asks(const msg::BoxState& state) {
     const std::size_t host_end = ask.find(' ', name_end + 1);
     if (name_end == std::string::npos) continue;
     const std::string name = ask.substr(0, name_end);
-    if (state.box != 0 || told_.asks.count(name) > 0) continue;
+    if (state.box != 0 || records_.knows_ask(name)) continue;
     const std::string host =
         host_end == std::string::npos ? "" : ask.substr(name_end + 1, host_end - name_end - 1);
     const auto box = box_of_host(host);
     if (!box) {
       events_.say(
           fmt::format("a command for the host {} was refused: no container has that name", host));
-      told_.asks[name] = {0, 0};
+      records_.add_ask(name, 0, 0);
       tell(0, Tell::kAskEnded, 255, name);
       continue;
     }
-    const std::uint64_t number = told_.commands[*box]++;
-    told_.asks[name] = {*box, number};
+    const std::uint64_t number = records_.next_command(*box);
+    records_.add_ask(name, *box, number);
     const std::string command = ask.substr(host_end + 1);
     std::string words;
     for (const std::string& word : {std::string("/bin/sh"), std::string("-c"), command}) {

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "container/description/description.h"
+#include "container/job/box_records.h"
+#include "container/job/checkpoint_book.h"
 #include "container/job/job.h"
 #include "container/job/node_process.h"
 #include "core/base/executor.h"
@@ -25,8 +27,6 @@ struct NodeStart {
   std::vector<std::string> command;  ///< the daemon reads its key from standard input
   std::string log;
 };
-
-struct CheckpointFigures;
 
 struct CoordinatorSettings {
   std::string job;
@@ -45,15 +45,6 @@ struct CoordinatorSettings {
   /// The time until the next checkpoint, from the newest one's figures; null: none was taken yet.
   /// Nothing: no checkpoint without a request.
   std::function<std::optional<Duration>(const CheckpointFigures* newest)> interval;
-};
-
-/// CheckpointFigures are of one checkpoint that was taken.
-struct CheckpointFigures {
-  SetId set = 0;
-  Duration pause{};
-  Duration complete{};
-  std::uint64_t image_bytes = 0;
-  std::map<std::string, Duration> steps;  ///< longest time until a node's answer
 };
 
 /// CoordinatorEvents are the functions by which a coordinator reports.
@@ -82,15 +73,14 @@ class Coordinator {
   /// Connects to the nodes, then begins the job.
   void begin();
 
-  /// `done` is told how it went, with an empty text when it went well.
-  using Done = std::function<void(const std::string& error)>;
+  using Done = CheckpointBook::Done;
   /// Saves the job as soon as it runs and no other set is under way.
   void want_checkpoint(Done done);
   void want_evacuation(const std::string& host, Done done);
   void want_end(std::uint32_t status, const std::string& why);
 
   const Job& job() const { return job_; }
-  const std::vector<CheckpointFigures>& figures() const { return figures_; }
+  const std::vector<CheckpointFigures>& figures() const { return book_.figures(); }
   const std::string& host_of(NodeId node) const { return settings_.nodes.at(node).host; }
   std::optional<std::uint32_t> status() const { return status_; }
   const std::string& why() const { return why_; }
@@ -134,33 +124,9 @@ class Coordinator {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::size_t preparing_ = 0;
   TimerId timer_, poll_timer_, every_timer_;
-  /// Commands that the containers were given so far.
-  struct Told {
-    std::map<BoxId, std::uint64_t> commands;
-    std::map<std::string, std::pair<BoxId, std::uint64_t>> asks;
-    std::set<std::string> ended_asks;
-  };
-  Told told_;
-  std::map<SetId, SetDescription> sets_;
-  /// A Request of a program, which a set with at least this number answers.
-  struct Request {
-    std::uint64_t number = 0;
-    SetId from = 0;
-  };
-  std::map<BoxId, Request> requests_;  ///< the newest unanswered request of each container
-  std::map<BoxId, std::uint64_t> answered_;
-  /// Containers whose waiting programs learn of the restart with the next state.
-  std::set<BoxId> restarted_;
+  BoxRecords records_;
+  CheckpointBook book_;
   std::size_t tells_ = 0;  ///< under way; no checkpoint begins before they are answered
-  bool wanted_ = false;
-  struct Waiter {
-    SetId from;  ///< the first set that answers it
-    Done done;
-  };
-  std::vector<Waiter> waiting_;
-  std::uint64_t output_bytes_ = 0, error_bytes_ = 0;
-  CheckpointFigures now_;
-  std::vector<CheckpointFigures> figures_;
   std::optional<std::uint32_t> status_;
   std::string why_;
   bool acting_ = false;
