@@ -8,14 +8,16 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_set>
 
+#include "core/base/mutex.h"
 #include "preload/open_files.h"
 #include "preload/places.h"
 #include "preload/real.h"
 
+using stdchk::Mutex;
+using stdchk::MutexLock;
 using namespace stdchk::preload;
 
 namespace {
@@ -32,14 +34,14 @@ struct Folder {
   dirent entry{};
 };
 
-std::mutex folders_mutex;
-std::unordered_set<const void*>& folders() {
+Mutex folders_mutex;
+std::unordered_set<const void*>& folders() STDCHK_REQUIRES(folders_mutex) {
   static auto* const one = new std::unordered_set<const void*>;
   return *one;
 }
 
 Folder* ours(DIR* dir) {
-  const std::lock_guard lock(folders_mutex);
+  const MutexLock lock(folders_mutex);
   return folders().count(dir) > 0 ? reinterpret_cast<Folder*>(dir) : nullptr;
 }
 
@@ -60,7 +62,7 @@ DIR* open_folder(const std::string& path, int fd) {
   folder->path = path;
   if (!read_list(*folder)) return nullptr;
   folder->fd = fd;
-  const std::lock_guard lock(folders_mutex);
+  const MutexLock lock(folders_mutex);
   folders().insert(folder.get());
   return reinterpret_cast<DIR*>(folder.release());
 }
@@ -124,7 +126,7 @@ int closedir(DIR* dir) {
   Folder* folder = ours(dir);
   if (folder == nullptr) return STDCHK_REAL(closedir)(dir);
   {
-    const std::lock_guard lock(folders_mutex);
+    const MutexLock lock(folders_mutex);
     folders().erase(dir);
   }
   const std::unique_ptr<Folder> owner(folder);

@@ -39,9 +39,9 @@ const std::string& prefix() {
 
 /// A Connection is a process's link to the pool. A forked child must not use its parent's link.
 struct Connection {
-  std::mutex mutex;
-  pid_t process = 0;
-  stdchk_pool* pool = nullptr;
+  Mutex mutex;
+  pid_t process STDCHK_GUARDED_BY(mutex) = 0;
+  stdchk_pool* pool STDCHK_GUARDED_BY(mutex) = nullptr;
 };
 Connection& connection() {
   static auto* const one = new Connection;  // used at exit, when statics may be destroyed
@@ -88,7 +88,7 @@ std::optional<std::string> place_of(int folder, const char* path) {
 
 stdchk_pool* pool() {
   Connection& one = connection();
-  const std::lock_guard lock(one.mutex);
+  const MutexLock lock(one.mutex);
   if (one.process == ::getpid()) return one.pool;
   stdchk_pool* made = stdchk_connect(nullptr);
   if (made == nullptr) {
@@ -120,7 +120,7 @@ int OpenFiles::add(OpenFilePtr file) {
 }
 
 void OpenFiles::set(int fd, OpenFilePtr file) {
-  const std::unique_lock lock(mutex_);
+  const WriterLock lock(mutex_);
   files_[fd] = std::move(file);
   mark(fd, true);
 }
@@ -128,13 +128,13 @@ void OpenFiles::set(int fd, OpenFilePtr file) {
 OpenFilePtr OpenFiles::find(int fd) const {
   if (fd < 0 || (fd < kMarkedMax && !is_marked[static_cast<std::size_t>(fd)].load()))
     return nullptr;
-  const std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   const auto found = files_.find(fd);
   return found == files_.end() ? nullptr : found->second;
 }
 
 OpenFilePtr OpenFiles::remove(int fd) {
-  const std::unique_lock lock(mutex_);
+  const WriterLock lock(mutex_);
   const auto found = files_.find(fd);
   if (found == files_.end()) return nullptr;
   OpenFilePtr file = std::move(found->second);
@@ -147,7 +147,7 @@ OpenFilePtr OpenFiles::remove(int fd) {
 }
 
 std::vector<OpenFilePtr> OpenFiles::take_all() {
-  const std::unique_lock lock(mutex_);
+  const WriterLock lock(mutex_);
   std::vector<OpenFilePtr> found;
   for (auto& [fd, file] : files_) {
     mark(fd, false);

@@ -5,13 +5,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "client/api/stdchk.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::preload {
 
@@ -25,8 +24,8 @@ struct OpenFile {
   int flags = 0;                ///< of open(2)
   stdchk_file* file = nullptr;  ///< nullptr: a folder
   pid_t process = 0;            ///< the process that opened it; only this one may use `file`
-  std::mutex mutex;             ///< guards the position
-  std::uint64_t position = 0;
+  Mutex mutex;
+  std::uint64_t position STDCHK_GUARDED_BY(mutex) = 0;
   /// futimens(3) came after the last write: end() sets the times again, because a commit changes
   /// them.
   std::atomic<bool> keeps_times{false};
@@ -58,8 +57,8 @@ class OpenFiles {
   std::vector<OpenFilePtr> take_all();
 
  private:
-  mutable std::shared_mutex mutex_;
-  std::unordered_map<int, OpenFilePtr> files_;
+  mutable SharedMutex mutex_;
+  std::unordered_map<int, OpenFilePtr> files_ STDCHK_GUARDED_BY(mutex_);
 };
 
 /// Commits and ends a file. Returns 0, or -1 with errno set.

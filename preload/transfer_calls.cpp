@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "core/base/mutex.h"
 #include "preload/open_files.h"
 #include "preload/real.h"
 
+using stdchk::MutexLock;
 using namespace stdchk::preload;
 
 namespace {
@@ -32,7 +34,7 @@ ssize_t write_at(OpenFile& file, const void* bytes, size_t count, std::uint64_t 
 }
 
 ssize_t read_on(OpenFile& file, void* bytes, size_t count) {
-  const std::lock_guard lock(file.mutex);
+  const MutexLock lock(file.mutex);
   const ssize_t got = read_at(file, bytes, count, file.position);
   if (got > 0) file.position += static_cast<std::uint64_t>(got);
   return got;
@@ -45,7 +47,7 @@ std::uint64_t size_of(OpenFile& file) {
 }
 
 ssize_t write_on(OpenFile& file, const void* bytes, size_t count) {
-  const std::lock_guard lock(file.mutex);
+  const MutexLock lock(file.mutex);
   const ssize_t written = write_at(file, bytes, count, file.position);
   if (written < 0) return written;
   file.position += static_cast<std::uint64_t>(written);
@@ -68,7 +70,7 @@ ssize_t each_buffer(const iovec* buffers, int count, const Move& move) {
 
 off_t seek(OpenFile& file, off_t offset, int whence) {
   if (!moves(file)) return -1;
-  const std::lock_guard lock(file.mutex);
+  const MutexLock lock(file.mutex);
   const auto size =
       static_cast<off_t>(whence == SEEK_SET || whence == SEEK_CUR ? 0 : size_of(file));
   // No holes: data reaches from the beginning to the end.
