@@ -17,6 +17,7 @@
 #include "container/node/node.h"
 #include "container/node/sweeper.h"
 #include "core/base/log.h"
+#include "core/files/own_folder.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
 #include "transport/factory.h"
@@ -60,6 +61,16 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
 }
 
 int fail_errno(const std::string& what) { return fail_with(errno_text(what)); }
+
+/// Containers' programs come from the work directory, so no other user may change it or the folders
+/// above.
+OwnFolder::Opened make_work_folder(const std::string& work) {
+  constexpr FolderRules kRules{.what = "--work"};
+  if (!work.starts_with('/')) return tl::unexpected("--work " + work + " is no absolute path");
+  auto made = OwnFolder::make(work, kRules);
+  // The sweeper of an earlier daemon of the job may remove the empty folder above in between.
+  return made ? std::move(made) : OwnFolder::make(work, kRules);
+}
 
 /// A work directory and names of network namespaces that no other process sees, and that end with
 /// this process.
@@ -112,6 +123,7 @@ int run(const Flags& flags) {
         "containers need root on this host, for namespaces, mounts and CRIU; "
         "docs/guide/containers.md says how a site installs that");
   }
+  if (const auto own = make_work_folder(flags.work); !own) return fail_with(own.error());
   auto sweeper = Sweeper::start(flags.tag, flags.work);
   if (!sweeper) return fail_with(sweeper.error());
   if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return fail_errno("namespaces of its own");

@@ -130,7 +130,11 @@ std::string hex_text(ByteSpan bytes) {
 Status write_file_at_once(const std::string& path, std::string_view text) {
   constexpr const char* kWhere = "ready file";
   const std::string temporary = fmt::format("{}.{}", path, ::getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  // Other users may write in the folder, and they can guess this name. Their file or link is
+  // removed and never written to.
+  ::unlink(temporary.c_str());
+  const int fd =
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return fail_errno(kWhere);
   const ssize_t written = ::write(fd, text.data(), text.size());
   int error = written < 0 ? errno : ENOSPC;

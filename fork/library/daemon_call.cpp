@@ -17,6 +17,14 @@ namespace {
 constexpr int kAnswerSecondsMax = 60;
 thread_local char error_text[local::kValueBytesMax + 1];
 
+/// Another user may listen where STDCHK_FORKD says, and would get this process's clones.
+bool is_trusted(int fd) {
+  ucred server{};
+  socklen_t bytes = sizeof(server);
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &bytes) == 0 &&
+         (server.uid == 0 || server.uid == ::geteuid());
+}
+
 }  // namespace
 
 void set_error(const char* text) { std::snprintf(error_text, sizeof(error_text), "%s", text); }
@@ -40,9 +48,14 @@ int connect_daemon() {
   }
   std::strcpy(address.sun_path, path);
   const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
+  int error = 0;
+  if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    error = errno;
+  } else if (!is_trusted(fd)) {
+    error = EPERM;
+  } else {
     return fd;
-  const int error = errno;
+  }
   char text[256];
   std::snprintf(text, sizeof(text), "stdchk-forkd does not answer at %s: %s. Start it, or set %s.",
                 path, std::strerror(error), local::kSocketVariable);

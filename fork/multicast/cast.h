@@ -49,13 +49,20 @@ struct SendReport {
 /// `idle` without receivers.
 Result<SendReport> send(const SendOptions& options, const Manifest& manifest, Clock& clock);
 
+/// The longest image that a receiver accepts without another limit: 128 MiB of digests.
+inline constexpr std::uint64_t kImageBytesMax = std::uint64_t{64} << 30U;
+
 struct ReceiveOptions {
   Secret group;
   Address from;    ///< the sender
   Address own;     ///< of the interface; port 0
   ChunkName root;  ///< of the manifest, by which every byte is checked
-  Duration patience = std::chrono::seconds(10);  ///< without a datagram of the sender
+  /// An offer of a longer image is refused. Digests are 1/512 of the image, and a receiver keeps
+  /// them in memory before it can verify their root.
+  std::uint64_t image_bytes_max = kImageBytesMax;
+  Duration patience = std::chrono::seconds(10);  ///< without a new datagram of the sender
   std::uint32_t lose_permille = 0;               ///< of the datagrams, for tests
+  /// Takes the length, which the root has proven, before write() takes any byte.
   std::function<Status(std::uint64_t image_bytes)> begin;
   /// Takes checked bytes.
   std::function<Status(std::uint64_t offset, ByteSpan bytes)> write;
@@ -67,8 +74,9 @@ struct ReceiveReport {
   bool by_unicast = false;
 };
 
-/// Receives a whole image. Errors: kDeadline: the sender is silent; kCorrupt: a member of the group
-/// sends a manifest that has another root.
+/// Receives a whole image.
+/// Errors: kDeadline: the sender is silent. kCorrupt: a member of the group sends a manifest that
+/// has another root. kTooLarge: the offered image is longer than `image_bytes_max`.
 Result<ReceiveReport> receive(const ReceiveOptions& options, Clock& clock);
 
 }  // namespace stdchk::multicast

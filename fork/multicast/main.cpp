@@ -31,6 +31,7 @@ struct Settings {
   std::string ready_file;
   std::uint64_t rate_start = 64'000'000;
   std::uint64_t rate_most = 12'000'000'000;
+  std::uint64_t most = kImageBytesMax;
   std::uint32_t idle_s = 10;
   std::uint32_t expected = 1;
   std::uint32_t lose_permille = 0;
@@ -119,6 +120,7 @@ int receive_file(const Settings& settings) {
   options.own = {own->host, 0};
   options.from = *from;
   options.root = *root;
+  options.image_bytes_max = settings.most;
   options.patience = std::chrono::seconds(settings.idle_s);
   options.lose_permille = settings.lose_permille;
   options.begin = [&](std::uint64_t bytes) -> Status {
@@ -136,6 +138,12 @@ int receive_file(const Settings& settings) {
   const auto report = receive(options, clock);
   if (!report) {
     ::unlink(settings.path.c_str());
+    if (report.error().code == Code::kTooLarge) {
+      return fail_with(fmt::format(
+          "The sender offers a file of more than {} bytes. Receive it with a larger --most, if the "
+          "sender is right.",
+          settings.most));
+    }
     return fail_with(describe(report.error()));
   }
   fmt::print("bytes {} seconds {:.3f} {} asks {} lost cells {} twice {} rejected {}\n",
@@ -179,6 +187,9 @@ int main(int argc, char** argv) {
   receives.text("--sender", settings.sender, "ADDRESS:PORT", "address of the sender").required();
   receives.text("--root", settings.root, "DIGEST", "root digest that the sender has printed")
       .required();
+  receives.size(
+      "--most", settings.most, 1, std::uint64_t{2} << 40U,
+      "longest file to accept; it costs 1/512 of that in memory before the root is proven");
   receives.count("--lose", settings.lose_permille, 0, 500,
                  "drop this number of each 1000 datagrams, for tests");
   receives.argument("FILE", settings.path, "the file to make").required();

@@ -1,6 +1,7 @@
 #include "fork/multicast/manifest.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 
@@ -56,14 +57,14 @@ std::size_t Manifest::unit_bytes(std::uint32_t image_unit) const {
 }
 
 ChunkName Manifest::root() const {
-  std::vector<std::byte> text;
-  for (std::size_t i = 0; i < sizeof(image_bytes_); ++i) {
-    text.push_back(static_cast<std::byte>(image_bytes_ >> (8 * i)));
+  std::array<std::byte, sizeof(image_bytes_)> length;
+  for (std::size_t i = 0; i < length.size(); ++i) {
+    length[i] = static_cast<std::byte>(image_bytes_ >> (8 * i));
   }
-  for (const ChunkName& each : digests_) {
-    text.insert(text.end(), each.bytes.begin(), each.bytes.end());
-  }
-  return name_chunk(text);
+  const ChunkPieces text = {length, std::as_bytes(std::span(digests_))};
+  ChunkName root;
+  Namer().name({&text, 1}, {&root, 1});
+  return root;
 }
 
 void Manifest::copy_own_unit(std::uint32_t unit, MutableByteSpan out) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <unordered_map>
 #include <vector>
 
 #include "fork/multicast/cast.h"
@@ -32,7 +33,6 @@ class Receiving {
   Result<ReceiveReport> run() {
     STDCHK_TRY(meet());
     STDCHK_TRY(try_group());
-    STDCHK_TRY(options_.begin(offer_.image_bytes));
     ReceiverOptions wanted;
     wanted.units = offer_.units;
     wanted.cells = offer_.cells;
@@ -40,7 +40,6 @@ class Receiving {
     wanted.in_front = manifest_->own_units();
     wanted.by_unicast = by_unicast_;
     receiver_.emplace(wanted);
-    assembly_.resize(offer_.units);
     heard_ = clock_.now();
     while (!receiver_->done()) {
       if (clock_.now() - heard_ > options_.patience) {
@@ -84,6 +83,9 @@ class Receiving {
     if (offer.image_bytes == 0 || offer.image_bytes / kUnitBytes >= kUnitsMax / 2 ||
         offer.cells == 0 || offer.cells > kCellsMax) {
       return fail(Code::kMalformed, "multicast.offer");
+    }
+    if (offer.image_bytes > options_.image_bytes_max) {
+      return fail(Code::kTooLarge, "multicast.offer: the image is longer than this receiver takes");
     }
     manifest_.emplace(offer.image_bytes);
     if (offer.units != manifest_->all_units() || offer.position >= offer.units) {
@@ -141,7 +143,11 @@ class Receiving {
         if (options_.lose_permille > 0 && prng_.chance(options_.lose_permille, 1000)) continue;
         const auto opened = datagrams_.open(ByteSpan(room_).first(*length));
         if (!opened || opened->from != sender_) continue;
-        heard_ = clock_.now();
+        // A recorded datagram, sent again, does not show that the sender lives.
+        if (opened->number > newest_) {
+          newest_ = opened->number;
+          heard_ = clock_.now();
+        }
         if (const auto* cell = std::get_if<Cell>(&opened->message))
           STDCHK_TRY(take(*cell, *length));
       }
@@ -150,10 +156,9 @@ class Receiving {
   }
 
   Status take(const Cell& cell, std::size_t datagram_bytes) {
-    // Without the manifest no cell can be checked.
-    if (cell.unit >= manifest_->own_units() && !manifest_good_) return {};
     const std::size_t cell_bytes = (kUnitBytes + offer_.cells - 1) / offer_.cells;
     const std::size_t from = cell.cell * cell_bytes;
+    // Before the manifest is proven, the receiver needs no cell of the image.
     if (!receiver_->needs(cell.unit, cell.cell)) {
       receiver_->on_cell(clock_.now(), cell.unit, cell.cell, datagram_bytes);
       return {};
@@ -164,18 +169,21 @@ class Receiving {
     std::memcpy(unit.data() + from, cell.bytes.data(), cell.bytes.size());
     if (!receiver_->on_cell(clock_.now(), cell.unit, cell.cell, datagram_bytes)) return {};
     const std::vector<std::byte> whole = std::move(unit);
-    unit = {};
+    assembly_.erase(cell.unit);
     return cell.unit < manifest_->own_units() ? take_manifest(cell.unit, whole)
                                               : take_unit(cell.unit, whole);
   }
 
   Status take_manifest(std::uint32_t unit, ByteSpan bytes) {
     manifest_->set_own_unit(unit, bytes);
+    if (receiver_->accepted() + 1 == manifest_->own_units()) {
+      if (manifest_->root() != options_.root) {
+        return fail(Code::kCorrupt, "multicast.receive: the manifest has another root");
+      }
+      STDCHK_TRY(options_.begin(offer_.image_bytes));
+    }
     receiver_->accept(unit);
-    if (receiver_->accepted() < manifest_->own_units()) return {};
-    manifest_good_ = manifest_->root() == options_.root;
-    if (manifest_good_) return {};
-    return fail(Code::kCorrupt, "multicast.receive: the manifest has another root");
+    return {};
   }
 
   Status take_unit(std::uint32_t unit, ByteSpan bytes) {
@@ -204,12 +212,13 @@ class Receiving {
   Datagrams datagrams_;
   Prng prng_;
   std::uint64_t sender_ = 0;
+  std::uint64_t newest_ = 0;  ///< the highest number of the sender's datagrams
   Offer offer_;
   std::optional<Manifest> manifest_;
-  bool manifest_good_ = false;
   bool by_unicast_ = false;
   std::optional<Receiver> receiver_;
-  std::vector<std::vector<std::byte>> assembly_;  ///< of units that are here in part
+  /// The bytes of incomplete units; the Receiver limits the number of these units.
+  std::unordered_map<std::uint32_t, std::vector<std::byte>> assembly_;
   std::array<std::byte, kDatagramBytesMax> room_{};
   Time heard_{};
 };

@@ -27,10 +27,12 @@ constexpr std::uint32_t kWindowLeast = 96;
 
 }  // namespace
 
-Receiver::Receiver(const ReceiverOptions& options) : options_(options), units_(options.units) {
+Receiver::Receiver(const ReceiverOptions& options)
+    : options_(options), units_(options.in_front > 0 ? options.in_front : options.units) {
   STDCHK_ASSERT(options.units > 0 && options.units <= kUnitsMax && options.begin < options.units);
   STDCHK_ASSERT(options.in_front < options.units);
   STDCHK_ASSERT(options.cells > 0 && options.cells <= kCellsMax);
+  STDCHK_ASSERT(options.window <= Ask::kUnitsMax);
 }
 
 std::uint32_t Receiver::index(std::uint32_t step) const {
@@ -49,27 +51,38 @@ std::uint32_t Receiver::step_of(std::uint32_t unit) const {
 }
 
 bool Receiver::needs(std::uint32_t unit, std::uint32_t cell) const {
-  return unit < options_.units && cell < options_.cells && !units_[unit].accepted &&
-         (units_[unit].here >> cell & 1U) == 0;
+  if (unit >= units_.size() || cell >= options_.cells) return false;
+  const Unit& found = units_[unit];
+  if (found.accepted || (found.here >> cell & 1U) != 0) return false;
+  return found.here != 0 || found.asked != Time{} || unasked_ < kUnaskedMax;
+}
+
+bool Receiver::is_here(const Unit& unit) const {
+  return unit.accepted || unit.here == all_cells(options_.cells);
 }
 
 bool Receiver::on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::size_t bytes) {
-  if (unit >= options_.units || cell >= options_.cells) return false;
+  if (unit >= units_.size() || cell >= options_.cells) return false;
   bytes_ += static_cast<double>(bytes);
   moved_ = now;
+  Unit& found = units_[unit];
   if (!needs(unit, cell)) {
-    ++counts_.twice_cells;
+    ++(is_here(found) || found.here != 0 ? counts_.twice_cells : counts_.skipped_cells);
     return false;
   }
-  Unit& found = units_[unit];
+  if (found.here == 0 && found.asked == Time{}) ++unasked_;
   if (found.here == 0 && found.asked != Time{} && !found.again) {
     const Duration took = now - found.asked;
     delay_ = delay_ == Duration{} ? took : delay_ + (took - delay_) / 8;
   }
   found.here = static_cast<CellMask>(found.here | (1U << cell));
   found.moved = now;
-  if (found.here != all_cells(options_.cells)) return false;
-  if (found.asked != Time{} && flying_ > 0) --flying_;
+  if (!is_here(found)) return false;
+  if (found.asked == Time{}) {
+    --unasked_;
+  } else if (flying_ > 0) {
+    --flying_;
+  }
   newest_ = std::max(newest_, step_of(unit));
   return true;
 }
@@ -78,7 +91,8 @@ void Receiver::accept(std::uint32_t unit) {
   STDCHK_ASSERT(units_[unit].here == all_cells(options_.cells) && !units_[unit].accepted);
   units_[unit].accepted = true;
   ++accepted_;
-  while (low_ < options_.units && units_[index(low_)].accepted) ++low_;
+  if (accepted_ == options_.in_front) units_.resize(options_.units);
+  while (low_ < units_.size() && units_[index(low_)].accepted) ++low_;
 }
 
 void Receiver::reject(std::uint32_t unit) {
@@ -118,10 +132,9 @@ void Receiver::ask_again(Time now, Ask& ask) {
   for (std::uint32_t step = low_; step < next_; ++step) {
     if (ask.wants.size() >= Ask::kWantsMax) return;
     Unit& unit = units_[index(step)];
-    if (unit.accepted || unit.here == all_cells(options_.cells)) continue;
+    if (is_here(unit)) continue;
     // At the end no later unit can tell.
-    const bool passed =
-        (step < newest_ || next_ == options_.units) && now - unit.moved > patience();
+    const bool passed = (step < newest_ || next_ == units_.size()) && now - unit.moved > patience();
     const bool late = silent && now - unit.moved > kSilence;
     if (!passed && !late) continue;
     const auto absent = static_cast<CellMask>(all_cells(options_.cells) & ~unit.here);
@@ -139,12 +152,13 @@ void Receiver::ask_again(Time now, Ask& ask) {
 
 /// Adds what was not asked for yet, as far as the window allows.
 void Receiver::ask_on(Time now, Ask& ask) {
-  const bool ends = options_.units - next_ <= kBatch;
+  const bool ends = units_.size() - next_ <= kBatch;
   const std::uint32_t most = window();
   if (flying_ + kBatch > most && !ends) return;
-  while (next_ < options_.units && flying_ < most && ask.wants.size() < Ask::kWantsMax) {
+  while (next_ < units_.size() && flying_ < most && ask.wants.size() < Ask::kWantsMax) {
     Unit& unit = units_[index(next_++)];
-    if (unit.accepted || unit.here == all_cells(options_.cells)) continue;
+    if (is_here(unit)) continue;
+    if (unit.here != 0) --unasked_;
     unit.asked = unit.moved = now;
     ++flying_;
     add_want(ask, index(next_ - 1), static_cast<CellMask>(all_cells(options_.cells) & ~unit.here));

@@ -25,17 +25,22 @@ struct ReceiverOptions {
 /// delays. Or no cell came for 300 ms.
 ///
 /// Threads: one. Times never go back.
+/// Limits: before the manifest is accepted, memory for the manifest's units only. At most `window`
+///   incomplete units that were asked for, and kUnaskedMax that other receivers asked for.
 class Receiver {
  public:
-  enum class State : std::uint8_t { kAbsent, kPartly, kWhole };
+  static constexpr std::uint32_t kUnaskedMax = 2048;
 
   explicit Receiver(const ReceiverOptions& options);
 
   /// Notes a cell. Returns true when the unit is whole with it, and must be verified:
   /// then call accept() or reject().
   bool on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::size_t bytes);
-  /// False: the cell is here already, or does not exist.
+  /// Returns false for a cell that does not exist or has come. Also returns false for a cell of a
+  /// unit that was not asked for, when kUnaskedMax such units are incomplete.
   bool needs(std::uint32_t unit, std::uint32_t cell) const;
+  /// The unit's bytes are right. With the manifest's last unit the image's units become known: the
+  /// caller verifies the manifest's root before that call.
   void accept(std::uint32_t unit);
   /// The unit's bytes were wrong. It is asked for again.
   void reject(std::uint32_t unit);
@@ -48,6 +53,7 @@ class Receiver {
 
   struct Counts {
     std::uint64_t twice_cells = 0;
+    std::uint64_t skipped_cells = 0;  ///< no room: their unit was not asked for
     std::uint64_t lost_cells = 0;
     std::uint64_t rejected_units = 0;
     std::uint64_t asks = 0;
@@ -71,13 +77,15 @@ class Receiver {
   std::uint32_t step_of(std::uint32_t unit) const;
   Duration patience() const;
   std::uint32_t window() const;
+  bool is_here(const Unit& unit) const;
 
   const ReceiverOptions options_;
-  std::vector<Unit> units_;
-  std::uint32_t low_ = 0;     ///< all steps below are accepted
-  std::uint32_t next_ = 0;    ///< the next step to ask for
-  std::uint32_t newest_ = 0;  ///< the highest step that was completed
-  std::uint32_t flying_ = 0;  ///< asked for, not whole
+  std::vector<Unit> units_;    ///< the manifest's; with the manifest, the image's too
+  std::uint32_t low_ = 0;      ///< all steps below are accepted
+  std::uint32_t next_ = 0;     ///< the next step to ask for
+  std::uint32_t newest_ = 0;   ///< the highest step that was completed
+  std::uint32_t flying_ = 0;   ///< asked for, not whole
+  std::uint32_t unasked_ = 0;  ///< not asked for, here in part
   std::uint32_t accepted_ = 0;
   std::uint32_t lost_ = 0;  ///< cells, since the last ask
   Duration delay_{};        ///< from an ask to its first cell

@@ -41,12 +41,15 @@ bool Sender::is_unicast(ReceiverId id) const {
 
 bool Sender::on_ask(Time now, ReceiverId from, const Ask& ask) {
   if (from == 0 || ask.wants.size() > Ask::kWantsMax) return false;
+  std::uint32_t units = 0;
   for (const Want& want : ask.wants) {
     if (want.first >= options_.units || want.count > options_.units - want.first ||
         (want.cells & ~all_cells(options_.cells)) != 0) {
       return false;
     }
+    units += want.count;
   }
+  if (units > Ask::kUnitsMax) return false;
   if (receivers_.count(from) == 0 && receivers_.size() >= kReceiversMax) return false;
   const auto [place, is_new] = receivers_.try_emplace(from);
   Receiver& receiver = place->second;
@@ -133,12 +136,13 @@ void Sender::queue_for_all(Time now, std::uint32_t unit, CellMask cells) {
 }
 
 void Sender::queue_for_one(Receiver& receiver, std::uint32_t unit, CellMask cells) {
-  for (Pending& pending : receiver.queue) {
-    if (pending.unit != unit) continue;
-    pending.cells = static_cast<CellMask>(pending.cells | cells);
-    return;
+  const auto queued = receiver.cells.find(unit);
+  if (queued != receiver.cells.end()) {
+    queued->second = static_cast<CellMask>(queued->second | cells);
+  } else if (receiver.queue.size() < kUnicastQueueMax) {
+    receiver.queue.push_back(unit);
+    receiver.cells.emplace(unit, cells);
   }
-  if (receiver.queue.size() < kUnicastQueueMax) receiver.queue.push_back({unit, cells});
 }
 
 std::optional<CellAddress> Sender::take(Pending& pending, ReceiverId to) {
@@ -156,8 +160,15 @@ std::optional<CellAddress> Sender::take_unicast() {
     if (each == receivers_.end()) each = receivers_.begin();
     Receiver& receiver = each->second;
     if (receiver.queue.empty()) continue;
-    const auto cell = take(receiver.queue.front(), each->first);
-    if (receiver.queue.front().cells == 0) receiver.queue.pop_front();
+    const std::uint32_t unit = receiver.queue.front();
+    const auto queued = receiver.cells.find(unit);
+    Pending pending{unit, queued->second};
+    const auto cell = take(pending, each->first);
+    queued->second = pending.cells;
+    if (pending.cells == 0) {
+      receiver.cells.erase(queued);
+      receiver.queue.pop_front();
+    }
     if (!cell) continue;
     last_served_ = each->first;
     ++counts_.unicast_cells;

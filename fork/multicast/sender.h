@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "fork/multicast/send_rate.h"
@@ -41,7 +42,8 @@ class Sender {
 
   explicit Sender(const SenderOptions& options);
 
-  /// Returns false when the ask is not valid or there is no room for the receiver.
+  /// Returns false when the ask is not valid or there is no room for the receiver. A valid ask
+  /// names at most Ask::kUnitsMax units.
   bool on_ask(Time now, ReceiverId from, const Ask& ask);
   /// Returns the next cell if the rate allows to send it at `now`. Nothing: wait until wake_at(),
   /// or for an ask.
@@ -81,7 +83,8 @@ class Sender {
     bool done = false;
     Time slow_since{};
     Time unicast_since{};
-    std::deque<Pending> queue;  ///< of unicast
+    std::deque<std::uint32_t> queue;                    ///< units for unicast, in order
+    std::unordered_map<std::uint32_t, CellMask> cells;  ///< of each unit of `queue`
   };
 
   void queue_for_all(Time now, std::uint32_t unit, CellMask cells);

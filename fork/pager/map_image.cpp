@@ -109,6 +109,18 @@ int connect_to(const std::string& path, File& out) {
                       "; start it, or set STDCHK_PAGER.",
                   code);
   }
+  // $XDG_RUNTIME_DIR may be another user's, for example after su(1). A server gets a userfaultfd of
+  // this process and decides what it reads.
+  ucred server{};
+  socklen_t bytes = sizeof(server);
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &server, &bytes) != 0) {
+    return failed_call("getsockopt", errno);
+  }
+  if (server.uid != ::geteuid() && server.uid != 0) {
+    return failed("The stdchk-pager at " + path + " is of user " + std::to_string(server.uid) +
+                      ", and only one of your own is used; set STDCHK_PAGER.",
+                  EPERM);
+  }
   out = std::move(socket);
   return 0;
 }

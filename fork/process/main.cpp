@@ -22,6 +22,8 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "core/files/own_folder.h"
+#include "core/files/pool_files.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
@@ -185,6 +187,12 @@ int run(Flags flags) {
     return fail_with("--socket has to be an absolute path in a folder of its own.");
   }
   if (const auto wrong = check_image(flags.image)) return fail_with(*wrong);
+  // The pool may be mounted later, so the folder is looked at again when an image is written.
+  std::error_code absent;
+  if (!flags.image.folder.empty() && std::filesystem::exists(flags.image.folder, absent)) {
+    const auto images = OwnFolder::open(flags.image.folder, kImagesRules);
+    if (!images) return fail_with(images.error());
+  }
   const std::uint64_t available = available_bytes();
   auto cluster =
       cluster_of(flags.hosts, {"", flags.slots, flags.memory != 0 ? flags.memory : available},
@@ -195,15 +203,18 @@ int run(Flags flags) {
     return fail_with(*problem);
   }
   const std::string folder = flags.socket.substr(0, flags.socket.rfind('/'));
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  const auto own = OwnFolder::make(folder, {.what = "the socket's folder", .is_private = false});
+  if (!own) return fail_with(own.error());
   const auto allocator = allocator_of(flags, std::move(cluster->hosts));
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   Server server(reactor, *allocator, parts);
   if (const auto listens = server.listen(); !listens) return fail_with(listens.error());
   reap(reactor);
   log::info("serves at {}", flags.socket);
-  if (!flags.ready_file.empty()) std::ofstream(flags.ready_file) << ::getpid() << "\n";
+  if (!flags.ready_file.empty()) {
+    const Status told = write_file_at_once(flags.ready_file, fmt::format("{}\n", ::getpid()));
+    if (!told) return fail_with(describe(told.error()));
+  }
   std::optional<TicketHost> host;
   if (flags.serve_ticket) {
     host.emplace(reactor, server.watches(), server, TicketHost::Parts{parts, flags.criu, folder});

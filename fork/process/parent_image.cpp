@@ -113,7 +113,14 @@ ImageWriter::ImageWriter(Reactor& reactor, pid_t frozen, std::vector<ImageSegmen
 ImageWriter::~ImageWriter() { stopped_ = true; }
 
 std::string ImageWriter::write() const {
-  const Descriptor file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  // Clones read their memory from this file: no other user may change it, or replace it by a link.
+  const std::size_t slash = path_.rfind('/');
+  const std::string name = path_.substr(slash + 1);
+  const auto folder = OwnFolder::open(path_.substr(0, slash), kImagesRules);
+  if (!folder) return folder.error();
+  ::unlinkat(folder->fd(), name.c_str(), 0);  // of a daemon that was killed
+  const Descriptor file(::openat(folder->fd(), name.c_str(),
+                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return sentence(path_, errno);
   for (const ImageSegment& segment : segments_) {
     for (std::uint64_t at = segment.begin; at < segment.end; at += kPieceBytes) {
@@ -163,7 +170,7 @@ void ImageReader::post(std::function<void()> call) {
 
 std::string ImageReader::open() {
   if (place_.pager[0] == '\0') {
-    file_ = ::open(place_.path, O_RDONLY | O_CLOEXEC);
+    file_ = ::open(place_.path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file_ < 0) return sentence(place_.path, errno);
     ::posix_fadvise(file_, 0, 0, POSIX_FADV_RANDOM);
     return {};

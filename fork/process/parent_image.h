@@ -14,6 +14,7 @@
 #include "core/base/executor.h"
 #include "core/base/lifetime.h"
 #include "core/base/result.h"
+#include "core/files/own_folder.h"
 #include "core/runtime/reactor.h"
 
 namespace stdchk::fork {
@@ -24,6 +25,9 @@ struct ImageParts {
   std::string pool_path;  ///< the same folder from the pool's root, for the page server
   std::string pager;      ///< the page server's socket on the other hosts; empty: read(2)
 };
+
+/// Clones read their memory from the images, so no other user may change the folder.
+inline constexpr FolderRules kImagesRules{.what = "--images", .is_private = false};
 
 /// An ImageSegment is a range of the parent's memory and its place in the image.
 struct ImageSegment {

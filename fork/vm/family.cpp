@@ -341,8 +341,8 @@ tl::expected<void, std::string> Family::write_image(int memory,
                                                     const std::vector<std::string>& disks,
                                                     const std::string& descriptor,
                                                     const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  const auto own = OwnFolder::make(folder, kImageRules);
+  if (!own) return tl::unexpected(own.error());
   SavedMachine image{folder, command_.words(), {}, command_.memory_bytes()};
   if (auto copied = copy_to(memory, image.memory()); !copied) return copied;
   for (std::size_t i = 0; i < disks.size(); i++) {

@@ -66,6 +66,8 @@ struct NameOptions {
   bool json = false;
 };
 
+constexpr FolderRules kBaseRules{.what = "the folder of the machines"};
+
 int complain(const std::string& text) {
   fmt::print(stderr, "stdchk-vm: {}\n", text);
   return 2;
@@ -187,8 +189,13 @@ int run_machine(const RunOptions& run, const tl::expected<QemuCommand, std::stri
     return complain("A name has letters, digits, \"-\" and \"_\", at most 40.");
   if (!command) return complain(command.error());
   if (const std::string wrong = check_remote(run); !wrong.empty()) return complain(wrong);
-  const auto base = OwnFolder::make(base_folder(run.folder), {"the folder of the machines"});
+  const auto base = OwnFolder::make(base_folder(run.folder), kBaseRules);
   if (!base) return complain(base.error());
+  if (!run.remote.images.empty()) {
+    const auto images =
+        OwnFolder::make(run.remote.images, {.what = "--images", .is_private = false});
+    if (!images) return complain(images.error());
+  }
   const std::string folder = base->path() + "/" + run.name;
   if (connect_unix(folder + "/control") >= 0)
     return complain(fmt::format("The machine {} runs already.", run.name));
@@ -267,7 +274,10 @@ tl::expected<nlohmann::json, std::string> ask(const NameOptions& options,
   const std::string family = options.name.substr(0, options.name.find('.'));
   if (!is_name(family))
     return tl::unexpected(fmt::format("\"{}\" is no name of a machine.", options.name));
-  const Descriptor socket(connect_unix(base_folder(options.folder) + "/" + family + "/control"));
+  // The environment may name another user's folder, and /tmp/stdchk-vm-UID may be another user's.
+  const auto base = OwnFolder::open(base_folder(options.folder), kBaseRules);
+  if (!base) return tl::unexpected(fmt::format("There is no machine {}: {}", family, base.error()));
+  const Descriptor socket(connect_unix(base->path() + "/" + family + "/control"));
   if (!socket) return tl::unexpected(fmt::format("There is no machine {}.", family));
   const timeval longest{kAnswerSecondsMax, 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof(longest));
@@ -301,8 +311,9 @@ int run_fork(const NameOptions& options) {
 
 int run_save(const NameOptions& options) {
   std::error_code error;
-  const auto folder = std::filesystem::absolute(options.image, error);
-  std::filesystem::create_directories(folder, error);
+  const auto folder = std::filesystem::absolute(options.image, error).lexically_normal();
+  const auto own = OwnFolder::make(folder, kImageRules);
+  if (!own) return complain(own.error());
   const auto answer =
       ask(options, {{"do", "save"}, {"name", options.name}, {"folder", folder.string()}});
   if (!answer) return complain(answer.error());
@@ -317,11 +328,10 @@ int run_kill(const NameOptions& options) {
 
 int run_list(const NameOptions& options) {
   nlohmann::json all = nlohmann::json::array();
-  std::error_code error;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(base_folder(options.folder), error)) {
+  const auto base = OwnFolder::open(base_folder(options.folder), kBaseRules);
+  for (const std::string& name : base ? base->names() : std::vector<std::string>()) {
     NameOptions one = options;
-    one.name = entry.path().filename().string();
+    one.name = name;
     if (const auto answer = ask(one, {{"do", "list"}})) {
       for (const auto& machine : answer->at("machines")) all.push_back(machine);
     }

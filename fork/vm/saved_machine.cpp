@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/base/descriptor.h"
 #include "fork/vm/overlay.h"
@@ -20,19 +18,48 @@ namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 constexpr int kFormat = 1;
+constexpr std::size_t kSettingsBytesMax = std::size_t{1} << 20;
 
 tl::unexpected<std::string> failed(const std::string& path) {
   return tl::unexpected(fmt::format("{}: {}", path, std::strerror(errno)));
 }
 
+/// Whether only this user and root can change the file or folder.
+bool is_trusted(int fd) {
+  struct stat facts {};
+  return ::fstat(fd, &facts) == 0 && (facts.st_uid == ::geteuid() || facts.st_uid == 0) &&
+         (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+/// Reads machine.json, which contains a command line. Refuses a file that other users can change.
+tl::expected<std::string, std::string> read_settings(const std::string& folder) {
+  const Descriptor there(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor file(!there ? -1
+                               : ::openat(there.get(), "machine.json",
+                                          O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file) {
+    return tl::unexpected(fmt::format("{} has no image of a machine of this version.", folder));
+  }
+  if (!is_trusted(there.get()) || !is_trusted(file.get())) {
+    return tl::unexpected(fmt::format(
+        "{} or its machine.json can be changed by others, and it says what to run; copy the image "
+        "to a folder of your own.",
+        folder));
+  }
+  std::string text(kSettingsBytesMax, '\0');
+  const ssize_t n = ::read(file.get(), text.data(), text.size());
+  if (n < 0) return failed(folder);
+  text.resize(static_cast<std::size_t>(n));
+  return text;
+}
+
 }  // namespace
 
 tl::expected<SavedMachine, std::string> SavedMachine::read(const std::string& folder) {
-  std::ifstream in(folder + "/machine.json");
-  std::ostringstream text;
-  text << in.rdbuf();
-  const auto json = nlohmann::json::parse(text.str(), nullptr, false);
-  if (!in || !json.is_object() || json.value("format", 0) != kFormat) {
+  const auto text = read_settings(folder);
+  if (!text) return tl::unexpected(text.error());
+  const auto json = nlohmann::json::parse(*text, nullptr, false);
+  if (!json.is_object() || json.value("format", nlohmann::json()) != kFormat) {
     return tl::unexpected(fmt::format("{} has no image of a machine of this version.", folder));
   }
   SavedMachine machine;
@@ -50,7 +77,8 @@ tl::expected<SavedMachine, std::string> SavedMachine::read(const std::string& fo
 }
 
 tl::expected<void, std::string> copy_to(int from, const std::string& path) {
-  const Descriptor to(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const Descriptor to(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!to) return failed(path);
   struct stat s {};
   if (::fstat(from, &s) != 0) return failed(path);
@@ -101,7 +129,8 @@ tl::expected<void, std::string> finish(const SavedMachine& machine) {
                             {"memory_bytes", machine.memory_bytes},
                             {"disks", machine.drives.size()}};
   const std::string path = machine.folder + "/machine.json", text = json.dump() + "\n";
-  const Descriptor to(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const Descriptor to(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!to || ::write(to.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       ::fsync(to.get()) != 0) {
     return failed(path);

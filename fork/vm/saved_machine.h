@@ -5,7 +5,13 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "core/files/own_folder.h"
+
 namespace stdchk::fork::vm {
+
+/// A project's other users may rename the folder above, but nobody else may write in this folder.
+inline constexpr FolderRules kImageRules{
+    .what = "the image's folder", .is_private = false, .safe_above = false};
 
 /// A SavedMachine is a folder with the image of a machine: "memory", "descriptor", "disk-N.qcow2"
 /// and "machine.json". The last file is machine.json: a folder without it is no image.

@@ -114,16 +114,39 @@ def _set(found):
                bool(found.flags & _library.SET_PINNED), bool(found.flags & _library.SET_LATEST))
 
 
+def _is_own(found):
+    """Whether only this user and root can change the file or folder of this os.stat_result."""
+    return found.st_uid == os.geteuid() and found.st_mode & 0o022 == 0
+
+
+def _read_own(path):
+    """The text of a regular file of this user, or None."""
+    # Without O_NONBLOCK a FIFO would wait for somebody who writes.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        found = os.stat(file.fileno())
+        return file.read() if stat_bits.S_ISREG(found.st_mode) and _is_own(found) else None
+
+
 def _record_of(mount):
-    """The record that `stdchk up` keeps of the pool with this mount point."""
+    """The record that `stdchk up` keeps of the pool with this mount point.
+
+    Another user can make /tmp/stdchk-UID first, and the environment may name another user's runtime folder, for
+    example after su(1). A record there would lead to that user's pool, so it is not read.
+    """
     wanted = os.path.realpath(mount)
     folders = [pathlib.Path(f"/tmp/stdchk-{os.geteuid()}")]
     if os.environ.get("XDG_RUNTIME_DIR", "").startswith("/"):
         folders.insert(0, pathlib.Path(os.environ["XDG_RUNTIME_DIR"], "stdchk"))
     for folder in folders:
+        try:
+            found = os.lstat(folder)
+        except OSError:
+            continue
+        if not stat_bits.S_ISDIR(found.st_mode) or not _is_own(found):
+            continue
         for file in sorted(folder.glob("*/pool.json")):
             try:
-                record = json.loads(file.read_text())
+                record = json.loads(_read_own(file) or "{}")
             except (OSError, ValueError):
                 continue
             if os.path.realpath(record.get("mount", "")) == wanted:

@@ -234,11 +234,8 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
                                          tag,
                                          "--criu",
                                          options.criu};
-    // Twice, because that sweeper may remove the empty folder above in between.
-    const std::string make = "mkdir -p " + shell_word(work);
-    const std::string text = "{ " + make + " || " + make + "; } && exec " + shell_text(words);
     node.command = place.shell;
-    node.command.push_back(text);
+    node.command.push_back("exec " + shell_text(words));
     nodes.push_back(std::move(node));
   }
   return nodes;

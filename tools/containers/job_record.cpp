@@ -21,6 +21,9 @@ constexpr const char* kRecord = "run.json";
 constexpr auto kKept = std::chrono::hours(30 * 24);
 constexpr auto kAnswerMax = std::chrono::seconds(2);
 
+/// Another user can make the parent /tmp/stdchk-UID first.
+constexpr FolderRules kRunsRules{.what = "the folder of jobs", .is_private = false};
+
 std::string runs_folder() { return user_folder() + "/runs"; }
 
 }  // namespace
@@ -28,8 +31,18 @@ std::string runs_folder() { return user_folder() + "/runs"; }
 std::string job_folder(const std::string& job) { return runs_folder() + "/" + job; }
 std::string control_path(const std::string& job) { return job_folder(job) + "/control"; }
 
+Outcome<std::string> ask_job(const std::string& job, const std::string& request,
+                             Duration deadline) {
+  const auto own = OwnFolder::open(job_folder(job), kStateRules);
+  if (!own) return problem("{}", own.error());
+  auto answer = container::ask_control(control_path(job), request, deadline);
+  if (!answer) return problem("{}", answer.error());
+  return std::move(*answer);
+}
+
 std::vector<std::string> known_jobs() {
   std::vector<std::string> names;
+  if (!OwnFolder::open(runs_folder(), kRunsRules)) return names;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(runs_folder(), ignored)) {
     names.push_back(entry.path().filename());
@@ -84,6 +97,8 @@ Outcome<RunOptions> load_job(const std::string& job) {
 }
 
 void forget_job(const std::string& job) {
+  // After this check no other user can put another folder in its place.
+  if (!OwnFolder::open(job_folder(job), kStateRules)) return;
   std::error_code ignored;
   fs::remove_all(job_folder(job), ignored);
 }
@@ -94,7 +109,7 @@ void forget_old_jobs() {
     const auto written = fs::last_write_time(job_folder(job) + "/" + kRecord, error);
     if (error || fs::file_time_type::clock::now() - written < kKept) continue;
     const std::string request = Json{{"do", "status"}}.dump();
-    if (!container::ask_control(control_path(job), request, kAnswerMax)) forget_job(job);
+    if (!ask_job(job, request, kAnswerMax)) forget_job(job);
   }
 }
 

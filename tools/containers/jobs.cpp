@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "container/job/control.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/show.h"
 #include "tools/containers/commands.h"
@@ -17,8 +16,8 @@ using Json = nlohmann::json;
 constexpr auto kStatusMax = std::chrono::seconds(5);
 
 Outcome<Json> ask(const std::string& job, const Json& request, Duration deadline) {
-  auto line = container::ask_control(control_path(job), request.dump(), deadline);
-  if (!line) return problem("job {}: {}", job, line.error());
+  auto line = ask_job(job, request.dump(), deadline);
+  if (!line) return problem("job {}: {}", job, line.error().text);
   Json answer = Json::parse(*line, nullptr, false);
   if (answer.is_discarded() || !answer.is_object()) {
     return problem("job {}: the coordinator's answer cannot be read", job);

@@ -14,6 +14,7 @@
 #include "container/job/control.h"
 #include "container/job/coordinator.h"
 #include "core/base/units.h"
+#include "core/files/own_folder.h"
 #include "core/runtime/daemon.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
@@ -73,12 +74,17 @@ Outcome<FoundSet> find_set(const std::string& folder, const std::string& job,
   return FoundSet{std::move(*set), last};
 }
 
+/// Images of processes lie there, from which root makes processes: no other user may change them.
+constexpr FolderRules kSetRules{.what = "the folder of the job's sets", .is_private = false};
+
 /// Makes the folder of the job's sets, and says how many members a set has.
 Outcome<void> make_set_folder(const PoolRecord& pool, const RunOptions& options,
                               const std::string& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return problem("{}: {}", folder, std::strerror(errno));
   }
+  const auto own = OwnFolder::open(folder, kSetRules);
+  if (!own) return problem("{}", own.error());
   auto located = locate(pool.directory, folder);
   if (!located) return problem(located.error());
   const auto policy = parse_policy(fmt::format("images={} keep=2", options.ranks + 2));
@@ -249,6 +255,8 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord
   settings.limits.lease = std::chrono::seconds(options.lease_s);
   settings.silent_max = settings.limits.lease / 2;
   if (!options.from.empty()) {
+    const auto own = OwnFolder::open(absolute_path_of_link(folder), kSetRules);
+    if (!own) return problem("{}", own.error());
     auto found = find_set(folder, options.name, options.set);
     if (!found) return problem(found.error());
     options.program = found->set.program;

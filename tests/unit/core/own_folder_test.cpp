@@ -11,6 +11,7 @@
 #include "core/base/host_port.h"
 #include "core/files/mount_lock.h"
 #include "core/files/mount_table.h"
+#include "core/files/pool_files.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;
@@ -171,6 +172,18 @@ TEST_CASE("what is open stays the same folder when its name leads elsewhere") {
   REQUIRE(folder->write_new("file", "x"));
   CHECK(fs::exists(scene.at("aside/file")));
   CHECK(fs::is_empty(scene.at("own")));
+}
+
+TEST_CASE("a ready file is not written through a link that is planted under its temporary name") {
+  const Scene place;
+  const std::string victim = place.at("victim"), ready = place.at("ready");
+  std::ofstream(victim) << "before";
+  const std::string temporary = ready + "." + std::to_string(::getpid());
+  REQUIRE(::symlink(victim.c_str(), temporary.c_str()) == 0);
+  REQUIRE(write_file_at_once(ready, "text"));
+  CHECK(text_of(victim) == "before");
+  CHECK(text_of(ready) == "text");
+  CHECK_FALSE(fs::exists(fs::symlink_status(temporary)));
 }
 
 TEST_CASE("a report is added to this user's own file only") {

@@ -262,6 +262,66 @@ TEST_CASE("equal requests within the measured delay are answered once") {
   CHECK(sender.next(now + milliseconds(12), 1000));
 }
 
+TEST_CASE("an ask for more units than an honest receiver asks for is refused") {
+  SenderOptions options;
+  options.units = 3 * Ask::kUnitsMax;
+  Sender sender(options);
+  const Time now = Time{} + std::chrono::seconds(1);
+  Ask ask;
+  ask.by_unicast = true;
+  ask.wants = {{0, Ask::kUnitsMax, 1}};
+  CHECK(sender.on_ask(now, 1, ask));
+  ask.wants.push_back({Ask::kUnitsMax, 1, 1});
+  CHECK_FALSE(sender.on_ask(now, 1, ask));
+  ask.wants.assign(Ask::kWantsMax, {0, 2 * Ask::kUnitsMax, 1});
+  CHECK_FALSE(sender.on_ask(now, 1, ask));
+  CHECK(sender.counts().asked_units == Ask::kUnitsMax);
+}
+
+TEST_CASE("a receiver asks for the manifest only, until the whole manifest is accepted") {
+  ReceiverOptions options;
+  options.units = 1000;
+  options.in_front = 2;
+  options.begin = 500;
+  Receiver receiver(options);
+  Time now = Time{} + std::chrono::seconds(1);
+  const auto first = receiver.next(now);
+  REQUIRE(first);
+  CHECK(first->wants == std::vector<Want>{{0, 2, 1}});
+  CHECK_FALSE(receiver.needs(2, 0));
+  CHECK_FALSE(receiver.on_cell(now, 2, 0, kUnitBytes));
+  for (const std::uint32_t unit : {1, 0}) {
+    CHECK_FALSE(receiver.needs(500, 0));
+    REQUIRE(receiver.on_cell(now, unit, 0, kUnitBytes));
+    receiver.accept(unit);
+  }
+  CHECK(receiver.needs(2, 0));
+  const auto second = receiver.next(now + milliseconds(5));
+  REQUIRE(second);
+  CHECK(second->wants.front().first == 500);
+}
+
+TEST_CASE("cells of units that a receiver has not asked for take a limited room") {
+  ReceiverOptions options;
+  options.units = 3 * Receiver::kUnaskedMax;
+  options.cells = 2;
+  Receiver receiver(options);
+  Time now = Time{} + std::chrono::seconds(1);
+  for (std::uint32_t unit = 0; unit < options.units; ++unit) {
+    CHECK(receiver.needs(unit, 0) == (unit < Receiver::kUnaskedMax));
+    CHECK_FALSE(receiver.on_cell(now, unit, 0, 100));
+  }
+  CHECK(receiver.counts().skipped_cells == 2 * Receiver::kUnaskedMax);
+  // A unit that becomes whole, or that the receiver asks for, makes room.
+  CHECK(receiver.on_cell(now, 100, 1, 100));
+  receiver.accept(100);
+  CHECK(receiver.needs(options.units - 1, 0));
+  CHECK_FALSE(receiver.on_cell(now, options.units - 1, 0, 100));
+  CHECK_FALSE(receiver.needs(options.units - 2, 0));
+  REQUIRE(receiver.next(now + milliseconds(5)));
+  CHECK(receiver.needs(options.units - 2, 0));
+}
+
 TEST_CASE("asks for what does not exist are refused") {
   SenderOptions options;
   options.units = 10;
@@ -276,6 +336,8 @@ TEST_CASE("asks for what does not exist are refused") {
   CHECK_FALSE(sender.on_ask(now, 1, ask));
   ask.wants = {{0, 1, 4}};
   CHECK_FALSE(sender.on_ask(now, 1, ask));
+  ask.wants.assign(10, {0, 1, 1});
+  CHECK(sender.on_ask(now, 1, ask));
   ask.wants.assign(Ask::kWantsMax + 1, {0, 1, 1});
   CHECK_FALSE(sender.on_ask(now, 1, ask));
   for (ReceiverId id = 1; id <= Sender::kReceiversMax; ++id) REQUIRE(sender.on_ask(now, id, Ask{}));
