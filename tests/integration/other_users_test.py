@@ -118,7 +118,6 @@ def test_the_daemon_of_a_node_uses_no_work_folder_that_another_user_can_change(t
 def test_a_job_saves_nothing_in_another_users_folder(pool):
     pool.up("--allow-other", benefactors=1, drain=False)
     pool.folder.chmod(0o755)
-    pool.mount.chmod(0o1777)
     name = f"oth{uuid.uuid4().hex[:6]}"
     run(*as_user(OTHER), "mkdir", pool.mount / name)
     done = run(BIN / "stdchk", "run", "-n", 1, "--name", name, "--", "true", check=False, env=pool.environment)
@@ -126,6 +125,18 @@ def test_a_job_saves_nothing_in_another_users_folder(pool):
     assert "the folder of the job's sets" in done.stderr and f"belongs to uid {OTHER}" in done.stderr
     assert list((pool.mount / name).iterdir()) == []
     run(BIN / "stdchk", "jobs", "--forget", name, env=pool.environment)
+
+
+def test_in_a_shared_pool_nobody_renames_or_removes_what_another_user_keeps(pool):
+    pool.up("--allow-other", benefactors=1, drain=False)
+    pool.folder.chmod(0o755)
+    mine = pool.mount / "mine"
+    run(*as_user(VICTIM), "mkdir", mine)
+    for command in (("mv", mine, pool.mount / "taken"), ("rmdir", mine)):
+        done = run(*as_user(OTHER), *command, check=False)
+        assert done.returncode != 0 and "Operation not permitted" in done.stderr
+    run(*as_user(OTHER), "mkdir", pool.mount / "theirs")
+    run(*as_user(VICTIM), "mv", mine, pool.mount / "still-mine")
 
 
 def test_the_daemon_of_clones_has_its_socket_and_its_ready_file_only_where_others_cannot_write(tree):

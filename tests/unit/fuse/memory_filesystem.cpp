@@ -20,7 +20,7 @@ MemoryPool::MemoryPool() {
   auto root = std::make_shared<MemoryFile>();
   root->attributes.id = kRootFile;
   root->attributes.type = FileType::kDirectory;
-  root->attributes.mode = 0777;
+  root->attributes.mode = 01777;
   root->attributes.link_count = 2;
   root->attributes.version = 1;
   root->attributes.atime_ns = root->attributes.mtime_ns = root->attributes.ctime_ns = now_ns();

@@ -59,6 +59,10 @@ TEST_CASE("equal chunks of two files are kept once and go with the last of them"
   CHECK(state.file_count() == 1);
 }
 
+TEST_CASE("all may make names in the root of a pool, and none may take another user's") {
+  CHECK(State().file(kRootFile)->mode == 01777);
+}
+
 TEST_CASE("a pinned version keeps its chunks while newer ones are committed") {
   State state;
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
