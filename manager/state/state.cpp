@@ -17,13 +17,11 @@ Status check_name(std::string_view name) {
   return {};
 }
 
-/// All users of a shared mount may make names in its root. Sticky as /tmp is, so that nobody renames
-/// or removes what belongs to another user.
+/// All users of a shared mount may make names in its root. Sticky as /tmp is, so that nobody
+/// renames or removes what belongs to another user.
 constexpr std::uint32_t kRootMode = 01777;
 
-State::State() {
-  add_file(kRootFile, FileType::kDirectory, kRootMode, 0, 0, 0).parent = kRootFile;
-}
+State::State() { add_file(kRootFile, FileType::kDirectory, kRootMode, 0, 0, 0).parent = kRootFile; }
 
 Result<Outcome> State::apply(const Command& command) {
   const auto outcome = apply_unjournalled(command);
