@@ -32,7 +32,7 @@ unstable_packages=(criu)
 container_packages=(debootstrap iproute2 nftables tar)
 sanitizer_packages=(clang libclang-rt-dev)
 coverage_packages=(gcovr)
-lint_packages=(clang clang-format clang-tidy git python3 python3-venv shellcheck)
+lint_packages=(clang clang-format clang-tidy git python3 python3-venv shellcheck universal-ctags)
 
 # keep_ssh_service_off [SUDO...]: tests run a server of their own, so the service of the package is
 # neither started nor enabled. Prints a file that is to be removed after the installation.

@@ -1,5 +1,6 @@
 """Jobs in containers: a pool, a base file system made by scripts/trixie-root, and `stdchk run`."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
+import uuid
 
 import pytest
 from processes import BIN, CALL_SECONDS, ROOT, run, wait_until
@@ -62,6 +64,12 @@ class Pool:
 
     def down(self):
         run(*self.prefix, BIN / "stdchk", "down", "--pool", self.state, check=False)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.down()
 
 
 class Job:
@@ -142,3 +150,13 @@ class Job:
         if self.process.poll() is None:
             self.kill()
         run(BIN / "stdchk", "jobs", "--forget", self.name, env=self.environment, check=False)
+
+
+@contextlib.contextmanager
+def job(pool, base, *words, **options):
+    """A Job that ends with the block. Options: those of Job; `name` is random by default."""
+    started = Job(pool, base, options.pop("name", f"t{uuid.uuid4().hex[:8]}"), *words, **options)
+    try:
+        yield started
+    finally:
+        started.end()

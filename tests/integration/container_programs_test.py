@@ -2,15 +2,13 @@
 undisturbed run. `scripts/check container` runs them; they need packages of scripts/trixie-root and some minutes.
 """
 
-import contextlib
 import os
 import re
 import signal
 import subprocess
-import uuid
 
 import pytest
-from boxes import TRIXIE, Base, Job, Pool, why_not
+from boxes import TRIXIE, Base, Pool, job, why_not
 from processes import run
 
 REASON = why_not() or (None if os.environ.get("STDCHK_TEST_CONTAINER") else "a part of scripts/check container")
@@ -152,18 +150,8 @@ def base():
 
 @pytest.fixture
 def pool(tmp_path):
-    made = Pool(tmp_path, "--drain", tmp_path / "pfs")
-    yield made
-    made.down()
-
-
-@contextlib.contextmanager
-def job(pool, base, *words, **options):
-    started = Job(pool, base, options.pop("name", f"t{uuid.uuid4().hex[:8]}"), *words, **options)
-    try:
-        yield started
-    finally:
-        started.end()
+    with Pool(tmp_path, "--drain", tmp_path / "pfs") as made:
+        yield made
 
 
 def mpi(*words):

@@ -1,6 +1,5 @@
 """Unmodified MPI programs in containers: saved into the pool, killed, restarted, with the result of an undisturbed run."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -9,10 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import uuid
 
 import pytest
-from boxes import Base, Job, Pool, why_not
+from boxes import Base, Pool, job, why_not
 from processes import BIN, ROOT, run, wait_until
 
 REASON = why_not()
@@ -37,18 +35,8 @@ def base():
 
 @pytest.fixture
 def pool(tmp_path):
-    made = Pool(tmp_path)
-    yield made
-    made.down()
-
-
-@contextlib.contextmanager
-def job(pool, base, *words, **options):
-    started = Job(pool, base, options.pop("name", f"t{uuid.uuid4().hex[:8]}"), *words, **options)
-    try:
-        yield started
-    finally:
-        started.end()
+    with Pool(tmp_path) as made:
+        yield made
 
 
 def ring(library, *arguments):

@@ -90,6 +90,23 @@ class Trainer {
   std::uint64_t chunk_ = 0;
 };
 
+/// A started World with one benefactor, and a client that writes checkpoints.
+struct Training {
+  explicit Training(const std::string& drain_directory = {})
+      : world(drain_directory),
+        benefactor(started(world), "b1", 1, kArena),
+        client(world, "client") {}
+  static World& started(World& world) {
+    world.start();
+    return world;
+  }
+
+  World world;
+  TestBenefactor benefactor;
+  TestClient client;
+  Trainer trainer{client};
+};
+
 /// The files that got their names in the drain directory, with their lengths, in that order.
 std::vector<std::pair<std::string, std::uint64_t>> named(const TestBenefactor& benefactor) {
   std::vector<std::pair<std::string, std::uint64_t>> out;
@@ -102,11 +119,8 @@ std::vector<std::pair<std::string, std::uint64_t>> named(const TestBenefactor& b
 }  // namespace
 
 TEST_CASE("a directory is a complete set when its marker is there and nothing in it is written") {
-  World world;
-  world.start();
-  TestBenefactor benefactor(world, "b1", 1, kArena);
-  TestClient client(world, "client");
-  Trainer trainer(client);
+  Training training;
+  auto& [world, benefactor, client, trainer] = training;
   trainer.set_policy("set=directory set-names=step-* marker=.metadata");
   const FileId directory = trainer.make_directory("step-1");
   trainer.make_directory("logs");
@@ -131,11 +145,8 @@ TEST_CASE("a directory is a complete set when its marker is there and nothing in
 }
 
 TEST_CASE("a number of files, a pointer or a user says that a directory is whole") {
-  World world;
-  world.start();
-  TestBenefactor benefactor(world, "b1", 1, kArena);
-  TestClient client(world, "client");
-  Trainer trainer(client);
+  Training training;
+  auto& [world, benefactor, client, trainer] = training;
   trainer.set_policy("set=directory images=2");
   const FileId directory = trainer.make_directory("one");
   trainer.write("one/a");
@@ -153,11 +164,8 @@ TEST_CASE("a number of files, a pointer or a user says that a directory is whole
 }
 
 TEST_CASE("keep removes old directories, and their markers first") {
-  World world;
-  world.start();
-  TestBenefactor benefactor(world, "b1", 1, kArena);
-  TestClient client(world, "client");
-  Trainer trainer(client);
+  Training training;
+  auto& [world, benefactor, client, trainer] = training;
   trainer.set_policy("set=directory set-names=step-* marker=.metadata keep=1");
   std::vector<FileId> directories;
   for (const std::string name : {"step-1", "step-2", "step-3"}) {
@@ -192,11 +200,8 @@ TEST_CASE("whenever the pool is lost, what the pointer names is whole in the dra
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     INFO("seed " << seed);
     Prng prng(seed);
-    World world("/pfs");
-    world.start();
-    TestBenefactor benefactor(world, "b1", 1, kArena);
-    TestClient client(world, "client");
-    Trainer trainer(client);
+    Training training("/pfs");
+    auto& [world, benefactor, client, trainer] = training;
     trainer.set_policy("preset=dcp");
     std::vector<std::uint32_t> shards;
     for (std::uint32_t step = 0; step < kSets; ++step) {
@@ -244,11 +249,8 @@ TEST_CASE("whenever the pool is lost, what the pointer names is whole in the dra
 
 TEST_CASE(
     "names by pattern make sets, with files that are no rank's, and zeros as they are written") {
-  World world;
-  world.start();
-  TestBenefactor benefactor(world, "b1", 1, kArena);
-  TestClient client(world, "client");
-  Trainer trainer(client);
+  Training training;
+  auto& [world, benefactor, client, trainer] = training;
   trainer.write("restart.0100.0");
   trainer.set_policy("series=restart.{T}.{N|base} images=2");
   trainer.write("restart.0100.1");
@@ -263,11 +265,8 @@ TEST_CASE(
 }
 
 TEST_CASE("two names of one rank are an error, and never two images") {
-  World world;
-  world.start();
-  TestBenefactor benefactor(world, "b1", 1, kArena);
-  TestClient client(world, "client");
-  Trainer trainer(client);
+  Training training;
+  auto& [world, benefactor, client, trainer] = training;
   trainer.set_policy("images=2");
   trainer.write("a.N0.T1");
   trainer.write("a.N00.T1");
