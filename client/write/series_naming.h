@@ -24,7 +24,7 @@ class SeriesNaming {
   static constexpr std::uint32_t kSampledOneOf = 64;  ///< a power of two
   /// Bytes of the image to judge; fewer prove nothing.
   static constexpr std::uint64_t kJudgedBytes = 64ULL << 20;
-  /// Naming pays when the pool has at least one byte of so many.
+  /// Naming pays when the pool already has at least one of this number of sampled bytes.
   static constexpr std::uint64_t kPaysOneOf = 20;
   static constexpr std::size_t kCrcsMost = 8192;
 

@@ -21,7 +21,8 @@ class CopyTraffic {
  public:
   /// How exposed a chunk is: the lower, the more exposed.
   using Rank = std::uint8_t;
-  /// With smaller ranks only copies on leaving benefactors are left: the copy rate does not apply.
+  /// A chunk of a smaller rank has its last copies on benefactors that leave. The copy rate does
+  /// not apply to it, because a benefactor leaves only after all its chunks are elsewhere.
   static constexpr Rank kRankSole = 2;
 
   /// Calls `on_paced` when the copy rate allows a benefactor the next request.

@@ -170,6 +170,8 @@ std::vector<DirectorySets::Name> DirectorySets::removal_of(const File& directory
 }
 
 /// Returns a file of the directory that is drained before the marker; none when the marker may go.
+/// Returns the marker's own id while a file of the directory is being written. Files that the
+/// policy does not drain count, too: without them the directory is not whole.
 FileId DirectorySets::marker_waits_for(const File& marker, FileId directory,
                                        const NamePatterns& markers) const {
   for (const auto& [sequence, id] : state_.undrained()) {
@@ -180,8 +182,9 @@ FileId DirectorySets::marker_waits_for(const File& marker, FileId directory,
   return written_now().contains(directory) ? marker.id : FileId{};
 }
 
-/// Returns a file that is drained before the pointer; none when the drain may take the pointer. The
-/// pointer itself means: a set must become whole first.
+/// Returns a file that is drained before the pointer; none when the drain may take the pointer.
+/// Returns the pointer's own id while the set that it names is not whole. Files that the policy
+/// does not drain do not count: the pointer would wait for ever.
 FileId DirectorySets::pointer_waits_for(const File& pointer, const File& folder,
                                         const SetRules& rules, const Skips& skips) {
   const std::uint64_t written = pointer.newest.sequence;
