@@ -27,14 +27,19 @@ def links(tmp_path):
 
 
 def test_what_exists_is_no_complaint(links):
-    assert links("docs/page.md", "[log](decisions/0015-metadata-log.md#who-decides), docs/decisions/0015, "
+    assert links("docs/page.md", "# Page\n\n[log](decisions/0015-metadata-log.md#who-decides), docs/decisions/0015, "
                  "core/base/units, core/*/units.h, [web](https://example.org/x.md)\n") == ""
 
 
 @pytest.mark.parametrize("text", ["[log](0015-metadata-log.md)", "[log](decisions/0015-metadata-log.md#when)",
                                   "core/base/unit.h", "docs/decisions/0016", "core/*/unit.h"])
 def test_what_does_not_exist_is_found(links, text):
-    assert links("docs/page.md", text + "\n").startswith("docs/page.md:1: ")
+    assert links("docs/page.md", f"# Page\n{text}\n").startswith("docs/page.md:2: ")
+
+
+@pytest.mark.parametrize("text", ["#client / net : the links\n", "", "Text\n"])
+def test_a_page_that_a_formatter_has_broken_is_found(links, text):
+    assert "docs/page.md:1: does not begin with a heading" in links("docs/page.md", text)
 
 
 def test_a_comment_is_read_and_code_is_not(links):
