@@ -35,8 +35,8 @@ void on_setattr(fuse_req_t r, fuse_ino_t node, struct stat* wanted, int mask,
   bridge(r).setattr(r, node, wanted, mask, info);
 }
 void on_readlink(fuse_req_t r, fuse_ino_t node) { bridge(r).readlink(r, node); }
-void on_mknod(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode, dev_t) {
-  bridge(r).mknod(r, parent, name, mode);
+void on_mknod(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode, dev_t device) {
+  bridge(r).mknod(r, parent, name, mode, device);
 }
 void on_mkdir(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode) {
   bridge(r).mkdir(r, parent, name, mode);
@@ -54,9 +54,9 @@ void on_rename(fuse_req_t r, fuse_ino_t from, const char* name, fuse_ino_t to, c
                unsigned flags) {
   bridge(r).rename(r, from, name, to, new_name, flags);
 }
-// Hard links are not offered: each node would need several parents, and no known checkpoint writer
-// uses them.
-void on_link(fuse_req_t r, fuse_ino_t, fuse_ino_t, const char*) { reply_error(r, EOPNOTSUPP); }
+void on_link(fuse_req_t r, fuse_ino_t node, fuse_ino_t parent, const char* name) {
+  bridge(r).link(r, node, parent, name);
+}
 void on_open(fuse_req_t r, fuse_ino_t node, fuse_file_info* info) { bridge(r).open(r, node, info); }
 void on_create(fuse_req_t r, fuse_ino_t parent, const char* name, mode_t mode,
                fuse_file_info* info) {
@@ -104,6 +104,15 @@ void on_removexattr(fuse_req_t r, fuse_ino_t node, const char* name) {
 void on_fallocate(fuse_req_t r, fuse_ino_t, int mode, off_t offset, off_t length,
                   fuse_file_info* info) {
   bridge(r).fallocate(r, mode, offset, length, info);
+}
+void on_getlk(fuse_req_t r, fuse_ino_t, fuse_file_info* info, struct flock* lock) {
+  bridge(r).getlk(r, info, *lock);
+}
+void on_setlk(fuse_req_t r, fuse_ino_t, fuse_file_info* info, struct flock* lock, int sleep) {
+  bridge(r).setlk(r, info, *lock, sleep != 0);
+}
+void on_flock(fuse_req_t r, fuse_ino_t, fuse_file_info* info, int operation) {
+  bridge(r).flock(r, info, operation);
 }
 
 /// Calls one of the functions above, and counts the request and its time.
@@ -153,6 +162,9 @@ fuse_lowlevel_ops make_operations() {
   ops.listxattr = Counted<RequestKind::kListxattr, on_listxattr>::call;
   ops.removexattr = Counted<RequestKind::kRemovexattr, on_removexattr>::call;
   ops.fallocate = Counted<RequestKind::kFallocate, on_fallocate>::call;
+  ops.getlk = Counted<RequestKind::kGetlk, on_getlk>::call;
+  ops.setlk = Counted<RequestKind::kSetlk, on_setlk>::call;
+  ops.flock = Counted<RequestKind::kFlock, on_flock>::call;
   return ops;
 }
 
@@ -177,7 +189,11 @@ const fuse_lowlevel_ops& Bridge::operations() {
 
 Bridge::Bridge(client::Filesystem& filesystem, Clock& clock, const Attributes& root,
                BridgeOptions options)
-    : filesystem_(filesystem), clock_(clock), options_(options), nodes_(root) {}
+    : filesystem_(filesystem),
+      clock_(clock),
+      options_(options),
+      nodes_(root),
+      locker_(filesystem, [this](Handle& handle) { return commit(handle); }) {}
 
 Bridge::~Bridge() { stop(); }
 
@@ -210,6 +226,7 @@ void Bridge::reply_for(const Node& node, fuse_req_t request, const Status& statu
 
 void Bridge::start(fuse_session* session) {
   notifier_.start(session);
+  locker_.start(session);
   filesystem_.set_cache_events(
       {[this](FileId directory, const std::string& name) { entry_changed(directory, name); },
        [this](FileId file) { file_changed(file); }});
@@ -217,6 +234,7 @@ void Bridge::start(fuse_session* session) {
 
 void Bridge::stop() {
   filesystem_.set_cache_events({});
+  locker_.stop();
   notifier_.stop();
 }
 

@@ -22,7 +22,9 @@
 #include "core/base/result.h"
 #include "fuse/cache_modes.h"
 #include "fuse/caller.h"
+#include "fuse/handle.h"
 #include "fuse/init_exchange.h"
+#include "fuse/locker.h"
 #include "fuse/node_table.h"
 #include "fuse/notifier.h"
 #include "fuse/request_counts.h"
@@ -40,18 +42,6 @@ struct BridgeOptions {
   bool commit_unseen_writers = true;  ///< when a FLUSH comes from a process that cannot be seen
   bool writeback = true;              ///< let the kernel collect small cached writes
   ReadMode read_mode = ReadMode::kAuto;
-};
-
-/// A Handle is one open of a regular file. The kernel carries its address as file handle.
-struct Handle {
-  NodePtr node;
-  std::unique_ptr<client::File> file;
-  bool writes = false;
-  bool direct = false;
-  std::atomic<bool> killed{false};      ///< its last FLUSH came from a process that a signal ended
-  bool of_user = false;                 ///< opened by another user than root
-  std::atomic<std::uint64_t> calls{0};  ///< writes, or reads of a reader
-  std::atomic<std::uint64_t> call_bytes{0};
 };
 
 /// A DirectoryHandle is one opendir. It keeps a snapshot of the entries, taken at offset 0, so that
@@ -98,12 +88,13 @@ class Bridge {
   void setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int mask,
                fuse_file_info* info);
   void readlink(fuse_req_t request, fuse_ino_t node);
-  void mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode);
+  void mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device);
   void mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode);
   void remove(fuse_req_t request, fuse_ino_t parent, const char* name, bool directory);
   void symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const char* name);
   void rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_ino_t to,
               const char* new_name, unsigned flags);
+  void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t parent, const char* name);
   void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info);
   void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
               fuse_file_info* info);
@@ -114,6 +105,10 @@ class Bridge {
   void release(fuse_req_t request, fuse_file_info* info);
   void fsync(fuse_req_t request, fuse_file_info* info);
   void fallocate(fuse_req_t request, int mode, off_t offset, off_t length, fuse_file_info* info);
+  /// fcntl(2): `sleep` for F_SETLKW.
+  void setlk(fuse_req_t request, fuse_file_info* info, const struct flock& lock, bool sleep);
+  void getlk(fuse_req_t request, fuse_file_info* info, const struct flock& lock);
+  void flock(fuse_req_t request, fuse_file_info* info, int operation);
   void opendir(fuse_req_t request, fuse_ino_t node, fuse_file_info* info);
   void readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_file_info* info, bool plus);
   void releasedir(fuse_req_t request, fuse_file_info* info);
@@ -138,6 +133,7 @@ class Bridge {
   void reply_entry(fuse_req_t request, const Attributes& attributes, fuse_ino_t parent,
                    std::string_view name);
   Status truncate(const NodePtr& node, Handle* handle, std::uint64_t size);
+  void lost_name(Node& node, std::uint32_t names_left);
   Status change_attributes(const NodePtr& node, const msg::SetAttributes& change);
   Status set_policy(const Node& node, std::string_view name, std::string_view value);
   void get_policy(fuse_req_t request, const Node& node, std::string_view name, std::size_t size);
@@ -183,6 +179,7 @@ class Bridge {
   CacheModes read_modes_;
   InitExchange exchange_;
   Notifier notifier_;
+  Locker locker_;
   // Atomic, because the notifier may run before init() sets them.
   /// The kernel can look a name up again instead of dropping it.
   std::atomic<bool> can_expire_{false};

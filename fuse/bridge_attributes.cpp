@@ -10,6 +10,7 @@
 #include "core/base/file_time.h"
 #include "core/base/limits.h"
 #include "core/base/mutex.h"
+#include "core/files/type_bits.h"
 #include "fuse/bridge.h"
 
 namespace stdchk::mount {
@@ -32,16 +33,12 @@ timespec to_timespec(std::int64_t ns) {
   return {seconds, rest};
 }
 
-mode_t type_bits(FileType type) {
-  switch (type) {
-    case FileType::kDirectory:
-      return S_IFDIR;
-    case FileType::kSymlink:
-      return S_IFLNK;
-    case FileType::kRegular:
-      break;
-  }
-  return S_IFREG;
+FileType type_of(mode_t mode) {
+  if (S_ISFIFO(mode)) return FileType::kFifo;
+  if (S_ISSOCK(mode)) return FileType::kSocket;
+  if (S_ISCHR(mode)) return FileType::kCharacterDevice;
+  if (S_ISBLK(mode)) return FileType::kBlockDevice;
+  return FileType::kRegular;
 }
 
 constexpr std::string_view kTrusted = "trusted.";
@@ -101,6 +98,7 @@ struct stat Bridge::stat_of(const Attributes& attributes) const {
   out.st_uid = attributes.uid;
   out.st_gid = attributes.gid;
   out.st_size = static_cast<off_t>(attributes.size_bytes);
+  out.st_rdev = attributes.device;
   out.st_blksize = kPreferredBytes;
   out.st_blocks = static_cast<blkcnt_t>((attributes.stored_bytes + 511) / 512);
   out.st_atim = to_timespec(attributes.atime_ns);
@@ -303,10 +301,17 @@ void Bridge::readlink(fuse_req_t request, fuse_ino_t number) {
   fuse_reply_readlink(request, target->c_str());
 }
 
-void Bridge::mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode) {
+void Bridge::mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
+                   dev_t device) {
   auto directory = nodes_.find(parent);
   if (!directory) return reply(request, fail(Code::kStale, "mount.mknod"));
-  if (!S_ISREG(mode)) return reply(request, fail(Code::kUnsupported, "mount.mknod"));
+  if (const FileType type = type_of(mode); type != FileType::kRegular) {
+    auto made =
+        filesystem_.make_node(directory->file, name, type, owner_of(request, *directory, mode),
+                              static_cast<std::uint32_t>(device));
+    if (!made) return reply(request, fail(made.error()));
+    return reply_entry(request, *made, parent, name);
+  }
   client::OpenFlags flags{.read = true, .write = true, .create = true, .exclusive = true};
   auto file = filesystem_.create(directory->file, name, flags, owner_of(request, *directory, mode));
   if (!file) return reply(request, fail(file.error()));
@@ -343,9 +348,39 @@ void Bridge::remove(fuse_req_t request, fuse_ino_t parent, const char* name, boo
   if (!in) return reply(request, fail(Code::kStale, "mount.remove"));
   NodePtr node;
   if (auto found = filesystem_.lookup(in->file, name)) node = nodes_.current(found->id);
-  Status done = filesystem_.remove(in->file, name, directory);
-  if (done && node) node->unlinked = true;
-  reply(request, done);
+  const auto left = filesystem_.remove(in->file, name, directory);
+  if (!left) return reply(request, fail(left.error()));
+  if (node) lost_name(*node, *left);
+  reply(request, {});
+}
+
+/// The mount never commits a file without a name again. Therefore it asks the pool in case of
+/// doubt.
+void Bridge::lost_name(Node& node, std::uint32_t names_left) {
+  if (names_left > 0) {
+    const auto now = filesystem_.attributes(node.file);
+    if (now && now->link_count > 0) return;
+    if (!now && now.error().code != Code::kNotFound && now.error().code != Code::kStale) return;
+  }
+  node.unlinked = true;
+}
+
+/// Other mounts see only names of committed files. A new file is therefore committed first, as by
+/// fsync().
+void Bridge::link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent, const char* name) {
+  auto node = nodes_.find(number);
+  auto directory = nodes_.find(parent);
+  if (!node || !directory) return reply(request, fail(Code::kStale, "mount.link"));
+  if (node->type == FileType::kRegular) {
+    const WriterLock lock(node->mutex);
+    if (!node->writers.empty() && node->writers.front()->attributes().version == 0) {
+      if (const Status done = node->writers.front()->commit(); !done) return reply(request, done);
+      node->last = node->writers.front()->attributes();
+    }
+  }
+  auto linked = filesystem_.make_link(node->file, directory->file, name);
+  if (!linked) return reply(request, fail(linked.error()));
+  reply_entry(request, *linked, parent, name);
 }
 
 void Bridge::rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_ino_t to,
@@ -369,8 +404,9 @@ void Bridge::rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_
   if (auto found = filesystem_.lookup(change.to_parent, new_name)) {
     replaced = nodes_.current(found->id);
   }
-  Status done = filesystem_.rename(change);
-  if (done && moved != replaced) {
+  const auto left = filesystem_.rename(change);
+  if (!left) return reply(request, fail(left.error()));
+  if (moved != replaced) {
     if (moved) {
       moved->times_due = options_.writeback;
       const WriterLock lock(moved->mutex);
@@ -383,10 +419,10 @@ void Bridge::rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_
       replaced->parent = from;
       replaced->name = name;
     } else if (replaced) {
-      replaced->unlinked = true;
+      lost_name(*replaced, *left);
     }
   }
-  reply(request, done);
+  reply(request, {});
 }
 
 void Bridge::statfs(fuse_req_t request) {

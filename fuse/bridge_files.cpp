@@ -95,6 +95,7 @@ bool Bridge::folder_wants_cache(FileId directory) {
 bool Bridge::choose_direct(Node& node, int flags, bool insisted) {
   if (insisted) return true;  // the node's pages and size belong to another version
   bool write = writes(flags);
+  if ((flags & O_APPEND) != 0 && write && exchange_.allows_mmap()) return node.cached_opens == 0;
   if ((flags & O_ACCMODE) == O_RDWR) return false;  // small accesses and mappings are likely
   if (!write && options_.read_mode != ReadMode::kAuto) {
     return options_.read_mode == ReadMode::kDirect;
@@ -189,6 +190,15 @@ void Bridge::clear_set_id(Node& node, fuse_req_t request, const Attributes& now)
   node.last.mode = change.mode;
 }
 
+namespace {
+
+/// Through the page cache, the kernel puts appended bytes at the end as it knows it, and may write
+/// whole pages that begin before it. Around the cache the library finds the end, and the commit
+/// puts the bytes behind what other mounts have appended.
+bool appends(int flags, bool direct) { return direct && (flags & O_APPEND) != 0 && writes(flags); }
+
+}  // namespace
+
 Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::int32_t thread) {
   bool write = writes(flags);
   bool insisted = false;
@@ -204,8 +214,8 @@ Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::in
   wanted.read = true;
   wanted.write = write;
   wanted.truncate = write && (flags & O_TRUNC) != 0;
-  // Does not set `append`: the kernel has already put the offset at the end, and may write whole
-  // pages that begin before it.
+  const bool direct = choose_direct(*node, flags, insisted);
+  wanted.append = appends(flags, direct);
   auto file = filesystem_.open(node->file, wanted);
   if (!file) {
     nodes_.end_open(node, write);
@@ -238,7 +248,8 @@ Result<Bridge::Opened> Bridge::open_node(const NodePtr& node, int flags, std::in
   opened.handle = std::make_unique<Handle>();
   opened.handle->node = node;
   opened.handle->writes = write;
-  opened.handle->direct = choose_direct(*node, flags, insisted);
+  opened.handle->refreshes = node->refreshes.load();
+  opened.handle->direct = direct || insisted;
   opened.handle->file = std::move(*file);
   opened.keep_cache = !session && !write;
   return opened;
@@ -278,6 +289,7 @@ void Bridge::create(fuse_req_t request, fuse_ino_t parent, const char* name, mod
   client::OpenFlags wanted{.read = true, .write = true, .create = true};
   wanted.exclusive = (info->flags & O_EXCL) != 0;
   wanted.truncate = (info->flags & O_TRUNC) != 0;
+  wanted.append = appends(info->flags, exchange_.allows_mmap());
   auto file =
       filesystem_.create(directory->file, name, wanted,
                          owner_of(request, *directory, mode & ~static_cast<mode_t>(S_IFMT)));
@@ -296,7 +308,8 @@ void Bridge::create(fuse_req_t request, fuse_ino_t parent, const char* name, mod
   handle->file = std::move(*file);
   // A new file without bytes has no pages in the cache: its node can serve its first version.
   (*node)->changed = wanted.truncate && attributes.version != 0;
-  handle->direct = choose_direct(**node, info->flags, false);
+  handle->refreshes = (*node)->refreshes.load();
+  handle->direct = wanted.append || choose_direct(**node, info->flags, false);
   info->direct_io = handle->direct;
   info->keep_cache = false;
   fuse_entry_param entry = entry_of(**node, attributes);
@@ -313,6 +326,13 @@ void Bridge::read(fuse_req_t request, std::size_t size, off_t offset, fuse_file_
   if (!handle.writes) {
     handle.calls.fetch_add(1, std::memory_order_relaxed);
     handle.call_bytes.fetch_add(size, std::memory_order_relaxed);
+  }
+  // A lock has made another open of this node go on with the newest version.
+  if (const std::uint64_t refreshes = handle.node->refreshes; handle.refreshes != refreshes) {
+    if (const Status now = handle.writes ? Status{} : handle.file->refresh(); !now) {
+      return reply_for(*handle.node, request, now);
+    }
+    handle.refreshes = refreshes;
   }
   auto seen = client::view(*handle.file, from, size);
   if (!seen) return reply_for(*handle.node, request, fail(seen.error()));
@@ -394,19 +414,22 @@ Status Bridge::commit(Handle& handle, bool closes) {
 /// kernel sends one FLUSH per closed descriptor, also when a process ends.
 void Bridge::flush(fuse_req_t request, fuse_file_info* info) {
   Handle& handle = handle_of(info);
+  const std::uint64_t owner = info->lock_owner;
   if (!handle.writes || handle.node->unlinked) {
-    fuse_reply_err(request, 0);
-    return;
+    return locker_.closed(handle, owner, [request] { fuse_reply_err(request, 0); });
   }
   CallerState caller = look_at_caller(fuse_req_ctx(request)->pid, fuse_req_ctx(request)->uid);
   bool part = caller == CallerState::kKilled ||
               (caller == CallerState::kUnseen && !options_.commit_unseen_writers);
   if (part) {
     handle.killed = true;
-    fuse_reply_err(request, 0);
-    return;
+    return locker_.closed(handle, owner, [request] { fuse_reply_err(request, 0); });
   }
-  reply_for(*handle.node, request, commit(handle, true));
+  // Commits before the release: the next owner of these locks must see the bytes.
+  const Status committed = commit(handle, true);
+  locker_.closed(handle, owner, [this, request, node = handle.node, committed] {
+    reply_for(*node, request, committed);
+  });
 }
 
 void Bridge::fsync(fuse_req_t request, fuse_file_info* info) {
@@ -517,7 +540,9 @@ void Bridge::end_open(Handle& handle) {
 }
 
 void Bridge::release(fuse_req_t request, fuse_file_info* info) {
+  const FileId file = handle_of(info).node->file;
   end_open(handle_of(info));
+  if (info->flock_release != 0) locker_.released(file, info->lock_owner);
   fuse_reply_err(request, 0);
 }
 

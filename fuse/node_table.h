@@ -46,6 +46,8 @@ struct Node {
   /// bits then, nor when that is committed.
   std::atomic<bool> set_id_killed{false};
   std::atomic<bool> changed{false};  ///< written to since it became a session's node
+  /// How often a lock has made an open of this node go on with the newest version.
+  std::atomic<std::uint64_t> refreshes{0};
   std::atomic<int> cached_opens{0};  ///< opens that use the page cache
   /// Renamed, and the kernel has not yet flushed the times of its inode, as it does before the call
   /// returns. When the caller was killed in between, the kernel fails the next write to the inode.

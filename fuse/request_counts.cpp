@@ -4,11 +4,11 @@ namespace stdchk::mount {
 namespace {
 
 constexpr std::array<std::string_view, kRequestKinds> kNames{
-    "lookup", "forget",   "getattr",  "setattr",     "readlink",    "mknod",
-    "mkdir",  "unlink",   "rmdir",    "symlink",     "rename",      "link",
-    "open",   "create",   "read",     "write",       "flush",       "release",
-    "fsync",  "opendir",  "readdir",  "readdirplus", "releasedir",  "fsyncdir",
-    "statfs", "setxattr", "getxattr", "listxattr",   "removexattr", "fallocate"};
+    "lookup",      "forget",     "getattr",  "setattr", "readlink", "mknod",    "mkdir",
+    "unlink",      "rmdir",      "symlink",  "rename",  "link",     "open",     "create",
+    "read",        "write",      "flush",    "release", "fsync",    "opendir",  "readdir",
+    "readdirplus", "releasedir", "fsyncdir", "statfs",  "setxattr", "getxattr", "listxattr",
+    "removexattr", "fallocate",  "getlk",    "setlk",   "flock"};
 
 }  // namespace
 

@@ -42,9 +42,12 @@ enum class RequestKind : std::uint8_t {
   kGetxattr,
   kListxattr,
   kRemovexattr,
-  kFallocate
+  kFallocate,
+  kGetlk,
+  kSetlk,
+  kFlock
 };
-inline constexpr std::size_t kRequestKinds = static_cast<std::size_t>(RequestKind::kFallocate) + 1;
+inline constexpr std::size_t kRequestKinds = static_cast<std::size_t>(RequestKind::kFlock) + 1;
 /// The name of a kind, such as "lookup".
 std::string_view name_of(RequestKind kind);
 

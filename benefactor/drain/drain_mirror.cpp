@@ -99,6 +99,14 @@ Done rename_place(const Place& from, const Place& to) {
   if (::renameat(from.folder.get(), from.name.c_str(), to.folder.get(), to.name.c_str()) != 0) {
     return storage_problem("renaming", from.path, errno);
   }
+  // rename(2) does nothing when both are names of one file.
+  const auto left = from.folder.status(from.name);
+  const auto there = to.folder.status(to.name);
+  const bool one_file = left && there && left->st_dev == there->st_dev &&
+                        left->st_ino == there->st_ino && from.path != to.path;
+  if (one_file && ::unlinkat(from.folder.get(), from.name.c_str(), 0) != 0) {
+    return storage_problem("removing", from.path, errno);
+  }
   return sync_both(from, to);
 }
 
@@ -176,7 +184,7 @@ Done mirror_attributes(const Mirror& in) {
   if (!file) return storage_problem("opening", place->path, errno);
   struct stat there {};
   if (::fstat(file.get(), &there) != 0) return storage_problem("opening", place->path, errno);
-  if (!S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) return {};
+  if (S_ISLNK(there.st_mode) || S_ISCHR(there.st_mode) || S_ISBLK(there.st_mode)) return {};
   if (!in.directory.may_belong(in.root, there, in.change.uid) &&
       !in.directory.may_belong(in.root, there, in.change.uid_before)) {
     log::warning(
@@ -259,6 +267,66 @@ Done mirror_symlink(const Mirror& in) {
   return rename_place(*made, *place);
 }
 
+/// Two names of one file in the drain directory. The new name never is without a file.
+Done mirror_link(const Mirror& in) {
+  auto from = find_place(in.root, in.change.path, Missing::kFails);
+  if (!from && is_absent(from.error())) return {};
+  if (!from) return problem(from.error());
+  const auto file = from->folder.status(from->name);
+  if (!file) return {};  // was removed since, or gets its name by a later change
+  if (!in.directory.may_belong(in.root, *file, in.change.uid)) {
+    log::warning(
+        "{} in the drain directory gets no other name: it belongs to uid {}, in the pool to {}, "
+        "and is not the drained file",
+        from->path, file->st_uid, in.change.uid);
+    return {};
+  }
+  auto to = find_place(in.root, in.change.other_path, Missing::kIsMade);
+  if (!to) return problem(to.error());
+  if (const auto there = to->folder.status(to->name);
+      there && there->st_dev == file->st_dev && there->st_ino == file->st_ino) {
+    return {};
+  }
+  auto made = in.temporary();
+  if (!made) return problem(made.error());
+  made->name += ".name";
+  ::unlinkat(made->folder.get(), made->name.c_str(), 0);
+  if (::linkat(from->folder.get(), from->name.c_str(), made->folder.get(), made->name.c_str(), 0) !=
+      0) {
+    return storage_problem("making another name of", from->path, errno);
+  }
+  return rename_place(*made, *to);
+}
+
+/// A device is never made: see State.
+Done mirror_special(const Mirror& in) {
+  const msg::MirrorChange& change = in.change;
+  const auto type = static_cast<mode_t>(change.mode) & S_IFMT;
+  if (type != S_IFIFO && type != S_IFSOCK) {
+    return problem(Code::kInvalidArgument, "benefactor.special", EINVAL,
+                   "Only FIFOs and sockets are made in the drain directory.");
+  }
+  auto place = find_place(in.root, change.path, Missing::kIsMade);
+  if (!place) return problem(place.error());
+  if (const auto there = place->folder.status(place->name);
+      there && (there->st_mode & S_IFMT) == type) {
+    return {};
+  }
+  auto made = in.temporary();
+  if (!made) return problem(made.error());
+  made->name += ".special";
+  ::unlinkat(made->folder.get(), made->name.c_str(), 0);
+  const mode_t bits = static_cast<mode_t>(change.mode) & 0777;
+  if (::mknodat(made->folder.get(), made->name.c_str(), type | bits, 0) != 0) {
+    return storage_problem("making the special file", place->path, errno);
+  }
+  // Only root may give a file to its owner. Nobody reads bytes of it, so a failure is no fault.
+  [[maybe_unused]] const int given = ::fchownat(made->folder.get(), made->name.c_str(), change.uid,
+                                                change.gid, AT_SYMLINK_NOFOLLOW);
+  [[maybe_unused]] const int set = ::fchmodat(made->folder.get(), made->name.c_str(), bits, 0);
+  return rename_place(*made, *place);
+}
+
 /// Returns true for a temporary file that nobody uses any more. Its name begins with FILE.NUMBER,
 /// and NUMBER is below `first_used` (MirrorKind::kDropTemporary).
 bool is_old(const char* name, std::uint64_t first_used) {
@@ -311,6 +379,10 @@ Done carry_out(const Mirror& in) {
       return drop_temporary(in);
     case msg::MirrorKind::kSetAside:
       return set_aside(in);
+    case msg::MirrorKind::kLink:
+      return mirror_link(in);
+    case msg::MirrorKind::kSpecial:
+      return mirror_special(in);
   }
   return problem(Code::kInvalidArgument, "benefactor.mirror", EINVAL, "An unknown change.");
 }

@@ -56,6 +56,8 @@ struct OpenFlags {
   bool create = false;
   bool exclusive = false;
   bool truncate = false;
+  /// Each write goes to the end of the file. When all writers of the file in this Filesystem
+  /// append, a commit puts their bytes behind the newest version.
   bool append = false;
 };
 
@@ -126,6 +128,10 @@ class File {
   /// uncommitted until those close. The File must not be used afterwards, whatever close() returns.
   virtual Status close() = 0;
   virtual SessionFigures figures() const = 0;
+  /// Commits what was written, then goes on with the newest version: later reads, and the size, are
+  /// those of that version. To be called when a lock was taken. Bytes that another opener writes
+  /// meanwhile stay.
+  virtual Status refresh() { return fail(Code::kUnsupported, "client.refresh"); }
 };
 
 /// Notices of changes made elsewhere in the pool, for caches above this library. They are called on
@@ -164,8 +170,16 @@ class Filesystem {
   virtual Result<Attributes> make_symlink(FileId parent, std::string_view name,
                                           std::string_view target, Owner owner) = 0;
   virtual Result<std::string> read_symlink(FileId file) = 0;
-  virtual Status remove(FileId parent, std::string_view name, bool directory) = 0;
-  virtual Status rename(const msg::Rename& change) = 0;
+  /// Makes a FIFO, a socket, or a device with the number `device`.
+  virtual Result<Attributes> make_node(FileId parent, std::string_view name, FileType type,
+                                       Owner owner, std::uint32_t device) = 0;
+  /// Gives a committed file, which is no directory, one more name.
+  virtual Result<Attributes> make_link(FileId file, FileId parent, std::string_view name) = 0;
+  /// Removes a name. Returns how many names the file still has: 0 is certain; another number may
+  /// be out of date.
+  virtual Result<std::uint32_t> remove(FileId parent, std::string_view name, bool directory) = 0;
+  /// Renames a file. Returns how many names the file still has that lost its name, as remove().
+  virtual Result<std::uint32_t> rename(const msg::Rename& change) = 0;
   virtual Status set_xattr(const msg::SetXattr& change) = 0;
   virtual Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) = 0;
   /// Returns the settings in force; of a folder, also its own settings.
@@ -190,6 +204,18 @@ class Filesystem {
   virtual Result<std::vector<msg::BenefactorInfo>> benefactors() = 0;
   virtual Result<msg::DrainNow::Reply> drain(FileId below) = 0;
   virtual Result<std::vector<msg::ListAborted::Entry>> aborted() = 0;
+  /// Takes, changes, or releases a lock. `done` runs once, perhaps before lock() returns, or on the
+  /// library's own thread; it must not call back into the library. A request with a ticket may wait
+  /// for longer than any deadline: until cancel_lock().
+  using LockDone = std::function<void(Result<msg::LockOutcome>)>;
+  virtual void lock(const msg::SetLock& /*request*/, LockDone done) {
+    done(fail(Code::kUnsupported, "client.lock"));
+  }
+  /// Ends the wait with this ticket, if it has not ended: its `done` gets kCancelled.
+  virtual void cancel_lock(std::uint64_t /*ticket*/) {}
+  virtual Result<msg::GetLock::Reply> get_lock(msg::GetLock /*request*/) {
+    return fail(Code::kUnsupported, "client.get_lock");
+  }
   /// Returns what this client has done so far, for metrics. Fails with kDeadline after `longest`.
   virtual Result<Figures> figures(Duration /*longest*/) {
     return fail(Code::kUnsupported, "client.figures");

@@ -396,6 +396,16 @@ Status BlockingFile::leave(Lock& lock) {
   return status;
 }
 
+Status BlockingFile::refresh() {
+  STDCHK_TRY(commit());
+  // Not from the cache: another client may have committed under the lock that the caller has now.
+  STDCHK_ASSIGN(const Attributes now, filesystem_.attributes_fresh(id()));
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  return filesystem_.wait(lock, filesystem_.deadline(),
+                          [&]() STDCHK_REQUIRES(engine_lock) { return file_.refresh(lock, now); });
+}
+
 SessionFigures BlockingFile::figures() const {
   const Lock lock(filesystem_.engine().shared().mutex);
   if (closed_ || file_.session() == nullptr) return figures_;

@@ -36,6 +36,7 @@ class BlockingFile final : public File {
   void abort() override;
   Status close() override;
   SessionFigures figures() const override;
+  Status refresh() override;
 
   /// Succeeds when a reader knows its version; kWouldBlock before.
   Status readable(Lock& lock) const STDCHK_REQUIRES(engine_lock) { return file_.opened(lock); }

@@ -165,6 +165,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::share(Lock& lock, const Sessio
   // Counts this opener before any wait: otherwise another opener could be the last one and end the
   // session.
   ++session->openers;
+  session->note_opener(flags.append);
   auto file = std::make_unique<BlockingFile>(*this, session, flags.append, started);
   file->set_image(is_image(session->file()));
   if (flags.truncate) {
@@ -222,6 +223,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
     engine().metadata().put(parent, name, opening->attributes);
     note_name(opening->attributes.id, name);
   }
+  opening->session->note_opener(flags.append);
   auto file =
       std::make_unique<BlockingFile>(*this, std::move(opening->session), flags.append, started);
   file->set_changed(flags.truncate || opening->created);

@@ -79,6 +79,20 @@ Result<typename R::Reply> BlockingNames::ask_for(R request) {
   return std::move(*reply);
 }
 
+void BlockingNames::lock(const msg::SetLock& request, LockDone done) {
+  const Lock lock(engine_->shared().mutex);
+  engine_->locks().lock(request, std::move(done));
+}
+
+void BlockingNames::cancel_lock(std::uint64_t ticket) {
+  const Lock lock(engine_->shared().mutex);
+  engine_->locks().cancel(ticket);
+}
+
+Result<msg::GetLock::Reply> BlockingNames::get_lock(msg::GetLock request) {
+  return ask_for(std::move(request));
+}
+
 /// Replaces size and times by those of the session, if this process writes the file.
 Attributes BlockingNames::seen(Attributes attributes) {
   const Lock lock(engine_->shared().mutex);
@@ -177,6 +191,14 @@ Result<Attributes> BlockingNames::attributes(FileId file) {
   return seen(reply.attributes);
 }
 
+Result<Attributes> BlockingNames::attributes_fresh(FileId file) {
+  STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}));
+  const Lock lock(engine_->shared().mutex);
+  engine_->metadata().forget_file(file);
+  engine_->metadata().put(reply.attributes);
+  return reply.attributes;
+}
+
 Result<Attributes> BlockingNames::resolve(std::string_view path) {
   STDCHK_ASSIGN(Attributes at, attributes(kRootFile));
   while (!path.empty()) {
@@ -264,29 +286,43 @@ Result<std::string> BlockingNames::read_symlink(FileId file) {
   return std::move(reply.target);
 }
 
-Status BlockingNames::remove(FileId parent, std::string_view name, bool directory) {
+Result<Attributes> BlockingNames::make_node(FileId parent, std::string_view name, FileType type,
+                                            Owner owner, std::uint32_t device) {
+  STDCHK_TRY(check_name(name));
+  return made(parent, name,
+              ask_for(msg::MakeNode{
+                  {}, parent, std::string(name), type, owner.mode, owner.uid, owner.gid, device}));
+}
+
+Result<Attributes> BlockingNames::make_link(FileId file, FileId parent, std::string_view name) {
+  STDCHK_TRY(check_name(name));
+  return made(parent, name, ask_for(msg::MakeLink{{}, file, parent, std::string(name)}));
+}
+
+/// After a repeated call, the manager's answer does not name the file: the caller must ask.
+Result<std::uint32_t> BlockingNames::remove(FileId parent, std::string_view name, bool directory) {
   STDCHK_TRY(check_name(name));
   auto reply = ask_for(msg::Remove{{}, parent, std::string(name), directory});
   if (!reply.has_value() || !reply->directory.id) {
     forget(parent, name, reply.has_value() ? reply->file : FileId{});
     if (!reply.has_value()) return fail(reply.error());
-    return {};
+    return reply->file ? reply->names_left : 1;
   }
   const Lock lock(engine_->shared().mutex);
   engine_->metadata().forget_name(parent, name);
   engine_->metadata().forget_file(reply->file);
   engine_->metadata().put(reply->directory);
-  return {};
+  return reply->names_left;
 }
 
-Status BlockingNames::rename(const msg::Rename& change) {
+Result<std::uint32_t> BlockingNames::rename(const msg::Rename& change) {
   STDCHK_TRY(check_name(change.from_name));
   STDCHK_TRY(check_name(change.to_name));
   auto reply = ask_for(change);
-  forget(change.from_parent, change.from_name, FileId{});
+  forget(change.from_parent, change.from_name, reply.has_value() ? reply->moved : FileId{});
   forget(change.to_parent, change.to_name, reply.has_value() ? reply->replaced : FileId{});
   if (!reply.has_value()) return fail(reply.error());
-  return {};
+  return reply->replaced ? reply->names_left : 1;
 }
 
 Status BlockingNames::set_xattr(const msg::SetXattr& change) {

@@ -32,8 +32,11 @@ class BlockingNames : public Filesystem {
   Result<Attributes> make_symlink(FileId parent, std::string_view name, std::string_view target,
                                   Owner owner) override;
   Result<std::string> read_symlink(FileId file) override;
-  Status remove(FileId parent, std::string_view name, bool directory) override;
-  Status rename(const msg::Rename& change) override;
+  Result<Attributes> make_node(FileId parent, std::string_view name, FileType type, Owner owner,
+                               std::uint32_t device) override;
+  Result<Attributes> make_link(FileId file, FileId parent, std::string_view name) override;
+  Result<std::uint32_t> remove(FileId parent, std::string_view name, bool directory) override;
+  Result<std::uint32_t> rename(const msg::Rename& change) override;
   Status set_xattr(const msg::SetXattr& change) override;
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
   Result<msg::GetPolicy::Reply> policy(FileId file) override;
@@ -45,10 +48,16 @@ class BlockingNames : public Filesystem {
   Result<std::vector<msg::BenefactorInfo>> benefactors() override;
   Result<msg::DrainNow::Reply> drain(FileId below) override;
   Result<std::vector<msg::ListAborted::Entry>> aborted() override;
+  void lock(const msg::SetLock& request, LockDone done) override;
+  void cancel_lock(std::uint64_t ticket) override;
+  Result<msg::GetLock::Reply> get_lock(msg::GetLock request) override;
   Result<msg::Reply> ask(msg::Request request) override;
   /// Waits until `version` of the file has all its copies. The deadline starts anew whenever copies
   /// are made. Must be called without the lock.
   Status wait_redundant(FileId file, Version version) STDCHK_EXCLUDES(engine_lock);
+
+  /// Returns what the manager says now, without what this process has not committed.
+  Result<Attributes> attributes_fresh(FileId file) STDCHK_EXCLUDES(engine_lock);
 
   Engine& engine() const { return *engine_; }
   /// Calls `step` with the lock held until it returns anything but kWouldBlock, or until the

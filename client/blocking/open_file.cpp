@@ -53,6 +53,16 @@ void OpenFile::drop_reserved() {
   reserved_.clear();
 }
 
+Status OpenFile::refresh(Lock& lock, const Attributes& newest) {
+  if (through_session()) return session_->refresh(newest);
+  // A reader whose session has ended reads the committed version.
+  if (map_ == nullptr || (map_->resolved && map_->attributes.version < newest.version)) {
+    map_ = engine_.maps().open(file_);
+    ahead_until_ = 0;
+  }
+  return opened(lock);
+}
+
 void OpenFile::release(Lock&) {
   drop_reserved();
   map_.reset();

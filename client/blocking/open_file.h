@@ -51,6 +51,9 @@ class OpenFile {
   Status submit(Lock& lock, std::uint64_t offset, std::size_t bytes) STDCHK_REQUIRES(engine_lock);
   /// Makes the borrowed slot the chunk at `offset`. The slot belongs to the window afterwards.
   Status adopt(Lock& lock, Slot& slot, std::uint64_t offset) STDCHK_REQUIRES(engine_lock);
+  /// Goes on with the newest version, which has these attributes; see File::refresh(). kWouldBlock:
+  /// call again after a change.
+  Status refresh(Lock& lock, const Attributes& newest) STDCHK_REQUIRES(engine_lock);
   /// Gives up what was reserved and not submitted.
   void drop_reserved() STDCHK_REQUIRES(engine_lock);
   /// Drops the session and the map.

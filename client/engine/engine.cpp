@@ -39,6 +39,13 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
             call(std::move(request), std::move(done), std::move(late));
           },
           config_.sessions),
+      locks_(
+          shared_,
+          [this](msg::Request request, std::function<void(rpc::Answer)> done)
+              STDCHK_REQUIRES(engine_lock) { call(std::move(request), std::move(done)); },
+          [this](Duration pause, std::function<void()> work) {
+            reactor_.schedule_after(pause, std::move(work));
+          }),
       hasher_(shared_, executor, state_.counts.writers, config_.encryption),
       peers_(reactor, data_, Peers::Config{config_.host_token}),
       manager_(
@@ -122,7 +129,9 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
     state_.registration.manager_up = true;
     first = !state_.registration.ready->done();
     if (first) take_settings(reply.config);
-    if (!same) forget_registration(reply.epoch == state_.registration.epoch);
+    const bool same_epoch = reply.epoch == state_.registration.epoch;
+    if (!same) forget_registration(same_epoch);
+    locks_.registered(reply.client, same, same_epoch);
     state_.registration.epoch = reply.epoch;
     pool = state_.registration.pool;
   }

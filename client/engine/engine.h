@@ -11,6 +11,7 @@
 #include "client/api/filesystem.h"
 #include "client/engine/chunk_hasher.h"
 #include "client/engine/client_state.h"
+#include "client/engine/lock_keeper.h"
 #include "client/engine/session_opener.h"
 #include "client/engine/session_services.h"
 #include "client/engine/session_table.h"
@@ -93,6 +94,7 @@ class Engine final : private ManagerListener {
   Reader& reader() STDCHK_REQUIRES(engine_lock) { return *state_.buffers.reader; }
   Window& window() STDCHK_REQUIRES(engine_lock) { return *state_.buffers.window; }
   SessionTable& sessions() STDCHK_REQUIRES(engine_lock) { return sessions_; }
+  LockKeeper& locks() STDCHK_REQUIRES(engine_lock) { return locks_; }
   void set_events(CacheEvents events) STDCHK_REQUIRES(engine_lock) {
     events_ = std::make_shared<CacheEvents>(std::move(events));
   }
@@ -154,6 +156,7 @@ class Engine final : private ManagerListener {
   SessionTable sessions_;
   SessionServices services_;
   SessionOpener opener_;
+  LockKeeper locks_;
   ChunkHasher hasher_;
   Watch watch_;  ///< reactor's thread
   Peers peers_;

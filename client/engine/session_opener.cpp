@@ -21,11 +21,12 @@ std::shared_ptr<SessionOpener::Opening> SessionOpener::open(msg::OpenSession req
   request.waits_for_copies = config_.waits_for_copies;
   auto series = series_of(request, naming);
   // Space asked for at once: much for an image, one chunk for another new file. Writers of existing
-  // files get space when they need it.
+  // files get space when they need it, and so do writers of many files at once.
   const std::uint64_t chunk_extent = extent_bytes(host_.window().chunk_bytes());
   if (parse_image_name(request.name).has_value()) {
     request.want_bytes = std::clamp(host_.arena_bytes_total() / 16, chunk_extent, kFirstImageGrant);
-  } else if (!request.file || request.truncate) {
+  } else if ((!request.file || request.truncate) &&
+             sessions_.size() < host_.window().slot_count() / 2) {
     request.want_bytes = chunk_extent;
   }
   call_(

@@ -9,11 +9,11 @@
 #include "client/library/errors.h"
 #include "client/library/objects.h"
 #include "client/library/paths.h"
+#include "core/files/type_bits.h"
 
 using namespace stdchk::client::library;
 using stdchk::Attributes;
 using stdchk::Code;
-using stdchk::FileType;
 using stdchk::msg::SetMask;
 
 namespace stdchk::client::library {
@@ -21,10 +21,7 @@ namespace stdchk::client::library {
 void show(const Attributes& attributes, struct stdchk_attributes& out) {
   out = {};
   out.id = attributes.id.value;
-  const mode_t type = attributes.type == FileType::kDirectory ? S_IFDIR
-                      : attributes.type == FileType::kSymlink ? S_IFLNK
-                                                              : S_IFREG;
-  out.mode = attributes.mode | type;
+  out.mode = attributes.mode | type_bits(attributes.type);
   out.uid = attributes.uid;
   out.gid = attributes.gid;
   out.links = attributes.link_count;

@@ -36,7 +36,8 @@ Result<Place> present_place(Filesystem& filesystem, const char* path) {
 int remove(stdchk_pool* pool, const char* path, bool directory) {
   const auto place = present_place(*pool->filesystem, path);
   if (!place) return failed(place.error());
-  return ended(pool->filesystem->remove(place->parent, place->name, directory));
+  const auto left = pool->filesystem->remove(place->parent, place->name, directory);
+  return left ? 0 : failed(left.error());
 }
 
 }  // namespace
@@ -100,7 +101,8 @@ int stdchk_rename(stdchk_pool* pool, const char* from, const char* to, unsigned 
   change.to_name = target->name;
   change.no_replace = flags == RENAME_NOREPLACE;
   change.exchange = flags == RENAME_EXCHANGE;
-  return ended(pool->filesystem->rename(change));
+  const auto left = pool->filesystem->rename(change);
+  return left ? 0 : failed(left.error());
 }
 
 int stdchk_symlink(stdchk_pool* pool, const char* target, const char* path) {

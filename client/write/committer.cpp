@@ -115,6 +115,8 @@ void Committer::build(const std::vector<Extent>& abandoned) {
   last.end = ends_;
   last.naming = core_.naming->state();
   last.same_as = same_as_;
+  last.appends = core_.appends.value_or(false);
+  last.append_from = core_.attributes.size_bytes;
 }
 
 void Committer::send_part(Work& work) {

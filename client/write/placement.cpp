@@ -92,6 +92,7 @@ bool Placement::batch_is_due() {
   if (to_ask_.size() >= target || core.error.has_value()) return true;
   if (batches_in_flight_ > 0) return false;
   if (parts_.committer.under_way() || parts_.committer.has_syncs()) return true;
+  if (core.yields_slot) return true;
   const Duration left = ask_by_ - core.now();
   if (left <= Duration::zero()) return true;
   if (ask_timer_ != ask_by_) core.kick_after(left);

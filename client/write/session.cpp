@@ -170,6 +170,16 @@ Status Session::truncate(std::uint64_t size_bytes) {
   return {};
 }
 
+Status Session::refresh(const Attributes& newest) {
+  if (core_.error.has_value()) return fail(*core_.error);
+  if (committer_.under_way()) return would_block();
+  // Another opener has begun to write, or this session has committed later.
+  if (dirty() || newest.version < core_.attributes.version) return {};
+  core_.attributes = newest;
+  written_.committed(newest.size_bytes);
+  return {};
+}
+
 Result<std::uint64_t> Session::extend(std::uint64_t bytes) {
   if (core_.error.has_value()) return fail(*core_.error);
   if (committer_.under_way()) return would_block();
@@ -239,7 +249,10 @@ void Session::plan(Work& work) {
   equal_.plan(work);
   writer_.plan(work);
   // A session that writes nothing more gets no space ahead.
-  const bool writes_more = !ending() && (ledger_.count() > 0 || !cutter_.idle());
+  // Many open files with a few bytes each must not take a chunk's space each.
+  const Window& window = core_.host.window();
+  const bool may_ask_ahead = window.free_count() * 2 >= window.slot_count() && !space_.gave_back();
+  const bool writes_more = !ending() && (ledger_.count() > 0 || (!cutter_.idle() && may_ask_ahead));
   placement_.plan_grants(work, writes_more);
   placement_.plan_return(work);
   committer_.plan(work, ledger_.count() == 0 && cutter_.all_cut(), space_.abandoned());

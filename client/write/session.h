@@ -64,6 +64,14 @@ class Session final : public std::enable_shared_from_this<Session> {
   /// Takes a borrowed slot that holds the whole chunk at `offset`. Returns as end_write() does.
   Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset) STDCHK_REQUIRES(engine_lock);
   Status truncate(std::uint64_t size_bytes) STDCHK_REQUIRES(engine_lock);
+  /// Notes a new opener. When all openers only append, commits move what was appended behind the
+  /// newest version.
+  void note_opener(bool appends) STDCHK_REQUIRES(engine_lock) {
+    core_.appends = core_.appends.value_or(true) && appends;
+  }
+  /// Goes on with the newest version, which has these attributes. kWouldBlock while a commit is
+  /// under way. Does nothing while bytes are not committed.
+  Status refresh(const Attributes& newest) STDCHK_REQUIRES(engine_lock);
   /// Moves the end of the file for an append, and returns the old end.
   Result<std::uint64_t> extend(std::uint64_t bytes) STDCHK_REQUIRES(engine_lock);
 

@@ -68,6 +68,10 @@ struct SessionCore {
   /// Counts managers since the session was opened. A call that an earlier manager got ends with
   /// kFenced.
   std::uint64_t manager_generation = 0;
+  std::optional<bool> appends;  ///< all openers do nothing but append; unset: none was noted
+  /// The last chunk is short, because the window was full and another file needed the slot. Such
+  /// chunks wait for no others, and the session asks only for the space that they need.
+  bool yields_slot = false;
 
   /// Keeps the session, and its parts, alive.
   std::shared_ptr<Session> self() const;

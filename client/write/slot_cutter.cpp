@@ -69,6 +69,7 @@ void SlotCutter::seal_part(std::uint64_t part) {
 }
 
 void SlotCutter::seal(Slot& slot) {
+  parts_.core.yields_slot = false;
   filling_.erase(slot.part);
   parts_.core.host.window().seal(slot);
   sealed_.push_back({&slot, parts_.core.now()});
@@ -93,6 +94,7 @@ void SlotCutter::seal_early(Slot& slot) {
   } else {
     (void)cut_in_order(slot);
   }
+  parts_.core.yields_slot = true;
 }
 
 /// Cuts a slot whose content is final, unless the slot before it must be cut first. Returns a chunk

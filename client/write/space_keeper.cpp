@@ -49,6 +49,7 @@ std::vector<Extent> SpaceKeeper::carve(const Chunk& chunk) {
   if (!extents.empty()) {
     no_space_ = 0;
     used_at_ = core_.now();
+    gave_back_ = false;
   }
   return extents;
 }
@@ -98,7 +99,7 @@ std::uint64_t SpaceKeeper::wanted_bytes(const Waiting& waiting, bool with_batch,
   const std::uint64_t low = std::min(window, grants_.granted_bytes() / 2) / chunk;
   const bool is_low = grants_.room_for(chunk, avoid_, low) < low;
   if (need == 0 && !is_low && !(with_batch && grants_.granted_bytes() == 0)) return 0;
-  if (no_space_ > 0 || last_commit) return need;
+  if (no_space_ > 0 || last_commit || core_.yields_slot) return need;
   if (shortage_) return std::max(need, std::min(window, limits::kGrantBytesDefault));
   // A session takes only a share of the pool ahead of need, because others write too.
   const std::uint64_t share = std::max(core_.host.arena_bytes_total() / 4, chunk);
@@ -176,6 +177,7 @@ bool SpaceKeeper::drop_idle() {
   if (idle_check_at_ != Time{} && now - used_at_ >= kIdleGrants) {
     const std::size_t before = returned_.size();
     drop_unused();
+    gave_back_ = true;
     idle_check_at_ = {};
     return returned_.size() > before;
   }

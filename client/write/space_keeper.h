@@ -70,6 +70,8 @@ class SpaceKeeper {
   void renew_patience() STDCHK_REQUIRES(engine_lock) { no_space_since_ = core_.now(); }
   /// Drops grants that were unused for kIdleGrants. Returns true when a message should return them.
   bool drop_idle() STDCHK_REQUIRES(engine_lock);
+  /// True after drop_idle() has dropped grants, until the session stores a chunk again.
+  bool gave_back() const STDCHK_REQUIRES(engine_lock) { return gave_back_; }
   /// A new manager: it knows none of the grants.
   void forget() STDCHK_REQUIRES(engine_lock);
   /// A new manager has accepted the session: all links are new.
@@ -88,6 +90,7 @@ class SpaceKeeper {
   std::vector<Extent> abandoned_;
   Time used_at_{};        ///< when space was last granted or carved
   Time idle_check_at_{};  ///< next check for unused grants; Time{}: none
+  bool gave_back_ = false;
   bool want_in_flight_ = false;
   Time short_of_places_{};        ///< since when places lack space; Time{}: they do not
   bool asks_for_places_ = false;  ///< the request under way was sent for missing places

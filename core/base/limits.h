@@ -40,6 +40,7 @@ inline constexpr std::size_t kNameBytesMax = 255;
 inline constexpr std::size_t kPathBytesMax = 4096;
 inline constexpr std::size_t kXattrBytesMax = 64 * kKiB;
 inline constexpr std::size_t kSymlinkBytesMax = 4095;
+inline constexpr std::size_t kLinksMax = 32000;  ///< names of one file
 inline constexpr std::size_t kAddressBytesMax = 512;
 inline constexpr std::size_t kMemberIdBytes = 16;
 inline constexpr std::size_t kKeyBytes = 32;        ///< of a key or a proof in a message

@@ -344,6 +344,32 @@ struct ReadSymlink $title("readlink") $kind(asks) $route(clientToManager) {
   }
 }
 
+struct MakeNode $title("mknod") $kind(changesNames) $route(clientToManager) {
+  # Makes a FIFO, a socket, or a device. The pool stores only its attributes: the kernel of each host opens it.
+  client @0 :UInt64 $type("ClientId");
+  parent @1 :UInt64 $type("FileId");
+  name @2 :Data $max("kNameBytesMax");
+  type @3 :Values.FileType;
+  mode @4 :UInt32;
+  uid @5 :UInt32;
+  gid @6 :UInt32;
+  device @7 :UInt32;  # of a device: its number; otherwise 0
+  struct Reply {
+    attributes @0 :Attributes;
+  }
+}
+
+struct MakeLink $title("link") $kind(changesNames) $route(clientToManager) {
+  # Gives a committed file, which is no directory, one more name (a hard link).
+  client @0 :UInt64 $type("ClientId");
+  file @1 :UInt64 $type("FileId");
+  parent @2 :UInt64 $type("FileId");
+  name @3 :Data $max("kNameBytesMax");
+  struct Reply {
+    attributes @0 :Attributes;
+  }
+}
+
 struct Remove $title("remove") $kind(changesNames) $route(clientToManager) {
   # Removes the name of a file, or an empty directory. The content of a file with sessions or pins stays
   # until the last of them ends.
@@ -355,6 +381,7 @@ struct Remove $title("remove") $kind(changesNames) $route(clientToManager) {
     file @0 :UInt64 $type("FileId");
     directory @1 :Attributes $Say.presentIf("id");
     # The parent directory after the change. Without an id: nothing durable has changed.
+    namesLeft @2 :UInt32;  # the names that the file still has
   }
 }
 
@@ -368,6 +395,8 @@ struct Rename $title("rename") $kind(changesNames) $route(clientToManager) {
   exchange @6 :Bool;
   struct Reply {
     replaced @0 :UInt64 $type("FileId");  # the file that lost its name; none: no file did
+    namesLeft @1 :UInt32;                 # the names that this file still has
+    moved @2 :UInt64 $type("FileId");     # the file that was renamed
   }
 }
 
@@ -428,6 +457,69 @@ struct ListSets $title("list sets") $kind(asks) $route(clientToManager) {
   struct Reply {
     imagesWanted @0 :UInt64;  # images of a whole set; 0: not known
     sets @1 :List(Entry) $max("kSetsMax");  # the newest first
+  }
+}
+
+# ---- locks -------------------------------------------------------------------------------------
+
+enum LockSpace {
+  # Locks of the two kinds do not see each other, as on a local file system.
+  flock @0;   # of flock(2): of an open file, on the whole file
+  record @1;  # of fcntl(2): of a process, on a range of bytes
+}
+
+enum LockKind {
+  none @0;
+  shared @1;
+  exclusive @2;
+}
+
+enum LockOutcome {
+  granted @0;
+  waits @1;      # The request is in the queue. The client repeats it, or sends CancelLock.
+  refused @2;    # another owner holds a lock that excludes it
+  deadlock @3;   # its owner would wait for itself
+  recovering @4; # clients of an earlier manager may still claim their locks: repeat the request
+}
+
+struct SetLock $title("lock") $kind(ofClient) $route(clientToManager) {
+  # Takes, changes, or releases a lock on a range of a file. The locks of a client end with its lease.
+  client @0 :UInt64 $type("ClientId");
+  file @1 :UInt64 $type("FileId");
+  space @2 :LockSpace;
+  kind @3 :LockKind;     # none: releases
+  owner @4 :UInt64;      # the client's number for the process or the open file that has the lock
+  pid @5 :UInt32;        # for people and for F_GETLK
+  first @6 :UInt64;      # the first byte of the range
+  last @7 :UInt64;       # the last byte of the range
+  ticket @8 :UInt64;     # Not 0: wait. The client's number for this wait, the same in each repeat.
+  claims @9 :Bool;       # the client held this lock when it lost the manager's predecessor
+  struct Reply {
+    outcome @0 :LockOutcome;
+  }
+}
+
+struct CancelLock $title("cancel lock") $kind(ofClient) $route(clientToManager) {
+  # Ends a wait for a lock. When the lock was granted meanwhile, it stays: the client releases it.
+  client @0 :UInt64 $type("ClientId");
+  ticket @1 :UInt64;
+  struct Reply {}
+}
+
+struct GetLock $title("get lock") $kind(asks) $route(clientToManager) {
+  # Asks for a lock that excludes this one, as F_GETLK does.
+  client @0 :UInt64 $type("ClientId");
+  file @1 :UInt64 $type("FileId");
+  space @2 :LockSpace;
+  kind @3 :LockKind;
+  owner @4 :UInt64;
+  first @5 :UInt64;
+  last @6 :UInt64;
+  struct Reply {
+    kind @0 :LockKind;  # none: no lock excludes it
+    first @1 :UInt64;
+    last @2 :UInt64;
+    pid @3 :UInt32;     # 0: of a process behind another client
   }
 }
 
@@ -595,6 +687,9 @@ struct Commit $title("commit") $kind(ofSession) $route(clientToManager) {
   sameAs @12 :UInt64 $type("Version");
   # Not 0: `written` is the whole content of this drained version. The content goes back into memory; the
   # file stays what it was, and drained. kStale when that version is not the newest, or not drained.
+  appends @13 :Bool;
+  # The session only appends: its bytes at and above `appendFrom` go to the end of the newest version.
+  appendFrom @14 :UInt64;  # the size of the file when the session began to append
   struct Reply {
     attributes @0 :Attributes;
     conflicts @1 :UInt32;  # slices of others that this commit overwrote since its base
@@ -896,6 +991,8 @@ enum MirrorKind {
   setAside @8;
   # Gives the file a second name, that of the temporary file (file, number). Readers
   # still find it there after its path is removed or given to another file.
+  link @9;     # gives the file at `path` one more name, `other_path`: a hard link
+  special @10; # makes a FIFO or a socket: the type is in `mode`, as in stat(2)
 }
 
 struct MirrorChange $title("mirror change") $kind(toBenefactor) $route(managerToBenefactor) {
@@ -1263,6 +1360,11 @@ struct Request $Say.envelope {
     askNode @56 :AskNode;
     stepNode @57 :StepNode;
     tellBox @58 :TellBox;
+    makeNode @59 :MakeNode;
+    makeLink @60 :MakeLink;
+    setLock @61 :SetLock;
+    cancelLock @62 :CancelLock;
+    getLock @63 :GetLock;
   }
 }
 
@@ -1331,6 +1433,11 @@ struct Reply $Say.envelope {
     askNode @59 :AskNode.Reply;
     stepNode @60 :StepNode.Reply;
     tellBox @61 :TellBox.Reply;
+    makeNode @62 :MakeNode.Reply;
+    makeLink @63 :MakeLink.Reply;
+    setLock @64 :SetLock.Reply;
+    cancelLock @65 :CancelLock.Reply;
+    getLock @66 :GetLock.Reply;
   }
 }
 

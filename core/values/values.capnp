@@ -31,6 +31,10 @@ enum FileType {
   regular @1;
   directory @2;
   symlink @3;
+  fifo @4;
+  socket @5;
+  characterDevice @6;
+  blockDevice @7;
 }
 
 enum DrainState {
@@ -117,4 +121,5 @@ struct Attributes {
   drain @2 :DrainState;
   copies @13 :UInt32;  # wanted for each chunk: the number of a Redundancy (core/policy/redundancy.h)
   naming @14 :NamingState;
+  device @15 :UInt32;  # of a device: its number, as makedev(3) and FUSE have it
 }

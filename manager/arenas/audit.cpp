@@ -83,6 +83,18 @@ std::string wrong_place(const State& state, const File& file) {
     if (child == parent->children.end() || child->second != file.id) {
       return "its directory does not have it";
     }
+    for (const Link& link : file.links) {
+      const File* const other = state.file(link.parent);
+      if (other == nullptr || other->type != FileType::kDirectory) {
+        return "the directory of another name is gone";
+      }
+      const auto entry = other->children.find(link.name);
+      if (entry == other->children.end() || entry->second != file.id) {
+        return "the directory of another name does not have it";
+      }
+    }
+  } else if (!file.links.empty()) {
+    return "it has no first name, and other names";
   } else if (!file.pending && file.keeps == 0) {
     return "it has no name and nobody has it open";
   }
@@ -94,7 +106,11 @@ std::string wrong_children(const State& state, const File& directory) {
   for (const auto& [name, id] : directory.children) {
     const File* const child = state.file(id);
     if (child == nullptr) return fmt::format("its entry {} is no file", name);
-    if (child->parent != directory.id || child->name != name) {
+    const auto is_this = [&](const Link& link) {
+      return link.parent == directory.id && link.name == name;
+    };
+    const bool is_first = child->parent == directory.id && child->name == name;
+    if (!is_first && std::ranges::none_of(child->links, is_this)) {
       return fmt::format("its entry {} is another file's", name);
     }
     subdirectories += child->type == FileType::kDirectory ? 1 : 0;

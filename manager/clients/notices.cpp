@@ -83,6 +83,12 @@ void Notices::file_changed(FileId id, ClientId except) {
     on_folder_changed_(file->type == FileType::kDirectory ? id : file->parent);
   }
   if (file != nullptr && file->parent) watchers_.for_each(file->parent, pool_.now(), tell);
+  if (file != nullptr) {
+    for (const Link& link : file->links) {
+      on_folder_changed_(link.parent);
+      watchers_.for_each(link.parent, pool_.now(), tell);
+    }
+  }
   if (file != nullptr && file->type == FileType::kDirectory)
     watchers_.for_each(id, pool_.now(), tell);
   const auto users = users_.find(id);

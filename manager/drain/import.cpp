@@ -97,6 +97,8 @@ class Import {
     const std::vector<BeginGeneration> generations = generations_after(sequence);
     for (RestoreFile& file : found_) emit(std::move(file));
     found_.clear();
+    for (RestoreLink& link : links_) emit(std::move(link));
+    links_.clear();
     // Before the generations: a policy may change which files make a set.
     for (Command& command : commands_) emit(std::move(command));
     for (const BeginGeneration& one : generations) emit(one);
@@ -157,6 +159,10 @@ class Import {
       if (!image || file.sequence == 0) continue;
       std::uint64_t& count = images[{file.parent, image->application}][image->timestep];
       count += file.attributes.size_bytes > 0 ? 1 : 0;
+    }
+    for (const RestoreLink& link : links_) {
+      const auto image = parse_image_name(link.name);
+      if (image) ++images[{link.parent, image->application}][image->timestep];
     }
     std::vector<BeginGeneration> out;
     for (const auto& [application, timesteps] : images) {
@@ -239,6 +245,13 @@ class Import {
       log::warning("{} in the drain directory cannot be shown", path);
       return;
     }
+    if (!S_ISDIR(info->st_mode) && info->st_nlink > 1) {
+      const auto first = linked_.find({info->st_dev, info->st_ino});
+      if (first != linked_.end()) {
+        links_.push_back({first->second, entry.parent, entry.name, true, false});
+        return;
+      }
+    }
     RestoreFile file;
     Attributes& to = file.attributes;
     to.mode = info->st_mode & 07777;
@@ -264,12 +277,17 @@ class Import {
       to.version = 1;
       file.map = map_of(to.size_bytes, known_of(manifest, entry.name, *info));
       file.drained = file.evicted = true;
+    } else if (S_ISFIFO(info->st_mode) || S_ISSOCK(info->st_mode)) {
+      to.type = S_ISFIFO(info->st_mode) ? FileType::kFifo : FileType::kSocket;
     } else {
       log::warning("{} in the drain directory is {}, and is not shown", path,
                    kind_of(info->st_mode));
       return;
     }
     to.id = FileId{next_id_++};
+    if (!S_ISDIR(info->st_mode) && info->st_nlink > 1) {
+      linked_.emplace(std::pair(info->st_dev, info->st_ino), to.id);
+    }
     found_.push_back(std::move(file));
   }
 
@@ -279,6 +297,9 @@ class Import {
   std::uint64_t next_id_ = kFirstId;
   std::vector<RestoreFile> found_;
   std::vector<Command> commands_;  ///< policy and rules of the root
+  /// Files with several names, by device and inode, and their further names.
+  std::map<std::pair<dev_t, ino_t>, FileId> linked_;
+  std::vector<RestoreLink> links_;
 };
 
 }  // namespace

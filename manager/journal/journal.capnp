@@ -149,6 +149,40 @@ struct AddSymlink {
   caller @9 :Caller $presentIf("client");
 }
 
+struct AddNode {
+  # Adds a FIFO, a socket, or a device.
+  id @0 :UInt64 $type("FileId");
+  parent @1 :UInt64 $type("FileId");
+  name @2 :Data;
+  type @3 :UInt8 $type("FileType");
+  mode @4 :UInt32;
+  uid @5 :UInt32;
+  gid @6 :UInt32;
+  device @7 :UInt32;
+  nowNs @8 :Int64;
+  mirror @9 :Bool;
+  caller @10 :Caller $presentIf("client");
+}
+
+struct AddLink {
+  # Gives a file one more name.
+  file @0 :UInt64 $type("FileId");
+  parent @1 :UInt64 $type("FileId");
+  name @2 :Data;
+  nowNs @3 :Int64;
+  mirror @4 :Bool;
+  caller @5 :Caller $presentIf("client");
+}
+
+struct RestoreLink {
+  # A further name of a file, of a snapshot, or found in the drain directory. Its RestoreFile comes first.
+  file @0 :UInt64 $type("FileId");
+  parent @1 :UInt64 $type("FileId");
+  name @2 :Data;
+  inDrain @3 :Bool;
+  staleInDrain @4 :Bool;
+}
+
 struct RemoveName {
   parent @0 :UInt64 $type("FileId");
   name @1 :Data;
@@ -292,6 +326,7 @@ struct RestoreFile {
     mtimeNs @8 :Int64;
     ctimeNs @9 :Int64;
     naming @24 :UInt8 $type("NamingState");
+    device @26 :UInt32;
   }
   parent @10 :UInt64 $type("FileId");
   name @11 :Data;
@@ -415,5 +450,8 @@ struct Command {
     beginGeneration @21 :BeginGeneration;
     drainLost @22 :DrainLost;
     restoreCalls @23 :RestoreCalls;
+    addNode @24 :AddNode;
+    addLink @25 :AddLink;
+    restoreLink @26 :RestoreLink;
   }
 }

@@ -102,6 +102,8 @@ void ClientService::end(ClientId id) {
     if (!found->second.peer->notify(notice)) log::debug("client {} could not be told", id.value);
   }
   to_.clients.erase(found);
+  // The sessions have ended: what the client had written under a lock is committed or lost.
+  to_.locks.end(id);
   for (const BenefactorId benefactor : pool_.space().quarantined_at(id)) {
     to_.fences.add(benefactor, id, false);
   }

@@ -5,6 +5,7 @@
 #include "manager/clients/clients.h"
 #include "manager/clients/fences.h"
 #include "manager/clients/notices.h"
+#include "manager/locks/lock_service.h"
 #include "manager/pool/pool.h"
 #include "manager/service/admissions.h"
 #include "manager/service/benefactor_service.h"
@@ -27,6 +28,7 @@ class ClientService {
     Fences& fences;
     Notices& notices;
     SessionService& sessions;
+    LockService& locks;
     const BenefactorService& benefactors;
     Ledger& ledger;
   };

@@ -121,6 +121,54 @@ void NameService::serve(ClientRecord& client, const msg::MakeSymlink& request, c
   to_.notices.entry_changed(request.parent, request.name, client.id);
 }
 
+void NameService::serve(ClientRecord& client, const msg::MakeNode& request, const Call& call) {
+  const FileId id{pool_.next_id()};
+  answer_when_durable(
+      pool_,
+      AddNode{id,
+              request.parent,
+              request.name,
+              request.type,
+              request.mode,
+              request.uid,
+              request.gid,
+              request.device,
+              pool_.wall_ns(),
+              pool_.has_drain(),
+              {request.client, call.id()}},
+      call, [this](const Outcome& outcome) -> rpc::Answer {
+        const File* made = state_.file(outcome.file);
+        return msg::MakeNode::Reply{made == nullptr ? Attributes{} : to_.attributes.of(*made)};
+      });
+  to_.notices.entry_changed(request.parent, request.name, client.id);
+}
+
+void NameService::serve(ClientRecord& client, const msg::MakeLink& request, const Call& call) {
+  to_.notices.watch(request.parent, client.id);
+  answer_when_durable(
+      pool_,
+      AddLink{request.file,
+              request.parent,
+              request.name,
+              pool_.wall_ns(),
+              pool_.has_drain(),
+              {request.client, call.id()}},
+      call, [this](const Outcome& outcome) -> rpc::Answer {
+        const File* linked = state_.file(outcome.file);
+        return msg::MakeLink::Reply{linked == nullptr ? Attributes{} : to_.attributes.of(*linked)};
+      });
+  to_.notices.file_changed(request.file, client.id);
+  to_.notices.entry_changed(request.parent, request.name, client.id);
+  to_.sets.set_changed(request.parent, request.name);
+}
+
+/// Returns how many committed names the file has.
+std::uint32_t NameService::names_of(FileId file) const {
+  const File* const at = state_.file(file);
+  if (at == nullptr || !at->parent) return 0;
+  return 1 + static_cast<std::uint32_t>(at->links.size());
+}
+
 void NameService::serve(ClientRecord&, const msg::ReadSymlink& request, const Call& call) {
   const File* file = state_.file(request.file);
   if (file == nullptr) return call.fail(Code::kStale, "readlink");
@@ -140,7 +188,7 @@ void NameService::serve(ClientRecord& client, const msg::Remove& request, const 
     to_.notices.file_changed(id, client.id);
     // Without a committed file under the pending one, nothing durable has changed.
     const auto covered = state_.lookup(request.parent, request.name, client.id);
-    if (!covered) return call.answer(msg::Remove::Reply{id, {}});
+    if (!covered) return call.answer(msg::Remove::Reply{id, {}, 0});
   }
   to_.notices.file_changed(id, client.id);
   to_.notices.entry_changed(request.parent, request.name, client.id);
@@ -152,7 +200,7 @@ void NameService::serve(ClientRecord& client, const msg::Remove& request, const 
                                  pool_.has_drain(),
                                  {request.client, call.id()}},
                       call, [this, id, parent = request.parent](const Outcome&) -> rpc::Answer {
-                        return msg::Remove::Reply{id, to_.attributes.of_id(parent)};
+                        return msg::Remove::Reply{id, to_.attributes.of_id(parent), names_of(id)};
                       });
   to_.sets.set_changed(request.parent, request.name);
 }
@@ -172,23 +220,24 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
         !status) {
       return call.fail(status.error());
     }
-    return call.answer(msg::Rename::Reply{replaced});
+    return call.answer(msg::Rename::Reply{replaced, names_of(replaced), moved});
   }
   const bool adds = to_.rewrites.adds_to_whole(request.to_parent, request.to_name);
   if (!request.exchange) to_.replaced.keep_file_at(request.to_parent, request.to_name);
-  answer_when_durable(pool_,
-                      RenameName{request.from_parent,
-                                 request.from_name,
-                                 request.to_parent,
-                                 request.to_name,
-                                 request.no_replace,
-                                 request.exchange,
-                                 pool_.wall_ns(),
-                                 pool_.has_drain(),
-                                 {request.client, call.id()}},
-                      call, [](const Outcome& outcome) -> rpc::Answer {
-                        return msg::Rename::Reply{outcome.replaced};
-                      });
+  answer_when_durable(
+      pool_,
+      RenameName{request.from_parent,
+                 request.from_name,
+                 request.to_parent,
+                 request.to_name,
+                 request.no_replace,
+                 request.exchange,
+                 pool_.wall_ns(),
+                 pool_.has_drain(),
+                 {request.client, call.id()}},
+      call, [this](const Outcome& outcome) -> rpc::Answer {
+        return msg::Rename::Reply{outcome.replaced, names_of(outcome.replaced), outcome.file};
+      });
   to_.notices.file_changed(moved, client.id);
   const File* const image = state_.file(moved);
   if (adds && image != nullptr && image->newest.version > 0 && image->parent == request.to_parent &&

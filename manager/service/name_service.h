@@ -32,6 +32,8 @@ class NameService {
   void serve(ClientRecord& client, const msg::SetAttributes& request, const Call& call);
   void serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call);
   void serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call);
+  void serve(ClientRecord& client, const msg::MakeNode& request, const Call& call);
+  void serve(ClientRecord& client, const msg::MakeLink& request, const Call& call);
   void serve(ClientRecord& client, const msg::ReadSymlink& request, const Call& call);
   void serve(ClientRecord& client, const msg::Remove& request, const Call& call);
   void serve(ClientRecord& client, const msg::Rename& request, const Call& call);
@@ -50,6 +52,7 @@ class NameService {
   rpc::Answer answer_again(ClientRecord& client, const M& request);
   template <class M>
   rpc::Answer attributes_again(const File* file) const;
+  std::uint32_t names_of(FileId file) const;
   FileId drop_resumed(ClientRecord& client, const msg::Remove& request);
 
   Pool& pool_;
@@ -82,7 +85,12 @@ rpc::Answer NameService::answer_again(ClientRecord& client, const M& request) {
     const File* made = state_.lookup(request.parent, request.name, {}).value_or(nullptr);
     return attributes_again<M>(made != nullptr && made->type == type ? made : nullptr);
   } else if constexpr (std::is_same_v<M, msg::Remove>) {
-    return msg::Remove::Reply{drop_resumed(client, request), {}};
+    return msg::Remove::Reply{drop_resumed(client, request), {}, 0};
+  } else if constexpr (std::is_same_v<M, msg::MakeLink>) {
+    return attributes_again<M>(state_.file(request.file));
+  } else if constexpr (std::is_same_v<M, msg::MakeNode>) {
+    const File* made = state_.lookup(request.parent, request.name, {}).value_or(nullptr);
+    return attributes_again<M>(made != nullptr && made->type == request.type ? made : nullptr);
   } else {
     return typename M::Reply{};
   }

@@ -136,6 +136,8 @@ void Router::pass(Connection& connection, ClientRecord& client, M& request, cons
     to_.commits.serve(client, request, call);
   } else if constexpr (requires { to_.resumption.serve(client, request, call); }) {
     to_.resumption.serve(client, request, call);
+  } else if constexpr (requires { to_.locks.serve(client, request, call); }) {
+    to_.locks.serve(client, request, call);
   } else if constexpr (requires { to_.members.serve(client, request, call); }) {
     to_.members.serve(client, request, call);
   } else if constexpr (requires { to_.benefactors.serve(connection, request, call); }) {

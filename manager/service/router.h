@@ -6,6 +6,7 @@
 #include "core/messages/messages.h"
 #include "manager/clients/call.h"
 #include "manager/clients/clients.h"
+#include "manager/locks/lock_service.h"
 #include "manager/pool/pool.h"
 #include "manager/service/admin_service.h"
 #include "manager/service/admissions.h"
@@ -36,6 +37,7 @@ class Router {
     SessionService& sessions;
     CommitService& commits;
     ResumeService& resumption;
+    LockService& locks;
     ClientService& members;
     BenefactorService& benefactors;
     AdminService& administration;

@@ -84,6 +84,7 @@ void Service::tick() {
   services_.placement.retry();
   services_.commits.retry();
   services_.reads.retry();
+  services_.locks.tick();
   services_.totals.sample();
   pool_.journal().run();
   ticker_ = pool_.reactor().schedule_after(kTick, [this] { tick(); });

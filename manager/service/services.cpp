@@ -52,6 +52,7 @@ Services::Services(Pool& pool, Parts parts)
                    .drain = parts.planners.drain,
                    .drain_checks = parts.planners.drain_checks,
                    .attributes = attributes}),
+      locks(pool, parts.sessions),
       benefactors(pool, {.connections = parts.connections,
                          .admissions = parts.admissions,
                          .fences = parts.fences,
@@ -64,6 +65,7 @@ Services::Services(Pool& pool, Parts parts)
                      .fences = parts.fences,
                      .notices = parts.notices,
                      .sessions = sessions,
+                     .locks = locks,
                      .benefactors = benefactors,
                      .ledger = totals.ledger()}),
       administration(pool, {.clients = parts.clients,
@@ -87,6 +89,7 @@ Services::Services(Pool& pool, Parts parts)
               .sessions = sessions,
               .commits = commits,
               .resumption = resumption,
+              .locks = locks,
               .members = members,
               .benefactors = benefactors,
               .administration = administration}) {}

@@ -4,6 +4,7 @@
 #include "manager/clients/fences.h"
 #include "manager/clients/notices.h"
 #include "manager/clients/sessions.h"
+#include "manager/locks/lock_service.h"
 #include "manager/pool/pool.h"
 #include "manager/pool/replaced_files.h"
 #include "manager/service/admin_service.h"
@@ -53,6 +54,7 @@ struct Services {
   ResumeService resumption;
   NameService names;
   ReadService reads;
+  LockService locks;
   BenefactorService benefactors;
   ClientService members;
   AdminService administration;

@@ -25,6 +25,30 @@ GrantRecord* grant_of(SessionRecord& session, const Extent& copy, std::uint64_t 
   return found == session.grants.rend() ? nullptr : &found->second;
 }
 
+/// Moves what a session has appended, from `from` on, to the end of the newest version: others have
+/// appended meanwhile, too.
+void append(CommitVersion& command, std::uint64_t from, std::uint64_t end) {
+  if (end <= from) return;
+  const std::uint64_t distance = end - from;
+  std::vector<Slice> moved;
+  moved.reserve(command.written.slices.size() + 1);
+  for (Slice slice : command.written.slices) {
+    if (slice.file_offset < from && slice.length > from - slice.file_offset) {
+      // The kernel writes whole pages: the beginning of this slice was in the file before.
+      Slice before = slice;
+      before.length = static_cast<std::uint32_t>(from - slice.file_offset);
+      moved.push_back(before);
+      slice.file_offset += before.length;
+      slice.chunk_offset += before.length;
+      slice.length -= before.length;
+    }
+    if (slice.file_offset >= from) slice.file_offset += distance;
+    moved.push_back(slice);
+  }
+  command.written.slices = std::move(moved);
+  if (command.size_bytes >= from) command.size_bytes += distance;
+}
+
 /// Returns the changes that the map makes to the copies of existing chunks,
 /// one change after the other.
 ChangeCopies copies_changed(const ChunkTable& chunks, const ChunkMap& map) {
@@ -343,6 +367,9 @@ CommitVersion CommitService::command_of(SessionRecord& session, const msg::Commi
   command.opened = session.opened;
   command.naming = request.naming;
   command.same_as = request.same_as;
+  if (request.appends && !command.cut_before && !request.set_size) {
+    append(command, request.append_from, state_.file(session.file)->newest.size_bytes);
+  }
   return command;
 }
 

@@ -194,7 +194,7 @@ void Placement::place_when_possible(SessionId id, msg::Place request, const Call
     } else if (request.beside.empty()) {
       to_.totals.note_shortage(session);
       if (to_.replaced.give_up()) {
-        // Their space is free when the commands that replaced them are durable.
+        // The space of these files is free when the commands that replaced them are durable.
         request.returned.clear();
         waiting_.push_back({id, std::move(request), call});
         return;

@@ -97,14 +97,16 @@ Attributes State::attributes(const File& file, const VersionData& version) const
   out.uid = file.uid;
   out.gid = file.gid;
   out.link_count = file.type == FileType::kDirectory ? 2 + file.subdirectories
-                   : file.parent || file.pending     ? 1
-                                                     : 0;
+                   : file.parent  ? 1 + static_cast<std::uint32_t>(file.links.size())
+                   : file.pending ? 1
+                                  : 0;
   out.size_bytes = file.type == FileType::kSymlink ? file.target.size() : version.size_bytes;
   out.stored_bytes = version.stored_bytes;
   out.version = version.version;
   out.atime_ns = file.atime_ns;
   out.mtime_ns = version.mtime_ns;
   out.ctime_ns = file.ctime_ns;
+  out.device = file.device;
   if (file.type == FileType::kRegular && version.version > 0) {
     out.copies = version.copies;
     out.naming = version.naming;

@@ -70,7 +70,15 @@ struct OwnRules {
   std::optional<SetNaming> series;
 };
 
-/// A file, directory or symbolic link.
+/// A further name of a file: a hard link.
+struct Link {
+  FileId parent;
+  std::string name;
+  bool in_drain = false;        ///< as in File
+  bool stale_in_drain = false;  ///< as in File
+};
+
+/// A file, directory, symbolic link, or special file.
 struct File {
   FileId id;
   FileType type = FileType::kRegular;
@@ -80,8 +88,11 @@ struct File {
   std::int64_t atime_ns = 0;
   std::int64_t ctime_ns = 0;
   FileId parent;  ///< none: the file has no committed name
+  /// The first name. Paths, policies and the drain use it.
   std::string name;
-  bool in_drain = false;  ///< the drain directory may have this file under its name
+  std::vector<Link> links;   ///< further names; none without a first name
+  std::uint32_t device = 0;  ///< of a device: its number
+  bool in_drain = false;     ///< the drain directory may have this file under its name
   /// Under its name the drain directory has another file's old content.
   bool stale_in_drain = false;
   /// Sessions and pins; while above 0, it stays in memory without a name.
@@ -150,8 +161,8 @@ class State {
   Attributes attributes(const File& file) const { return attributes(file, file.newest); }
   /// Returns slices [first, first + count) with their chunks.
   ChunkMap map_page(const VersionData& version, std::size_t first, std::size_t count) const;
-  /// Returns the path from the root, without a leading slash, also for pending files. Empty: the
-  /// file has no name.
+  /// Returns the path from the root, without a leading slash, also for pending files. A file with
+  /// several names is shown under the first. Empty: the file has no name.
   std::string path(const File& file) const;
   bool is_below(FileId file, FileId ancestor) const;
   /// Returns the policy in force: the file's own settings, then those of the folders above it.
@@ -245,6 +256,9 @@ class State {
   Result<Outcome> run(const CommitVersion& command);
   Result<Outcome> run(const AddDirectory& command);
   Result<Outcome> run(const AddSymlink& command);
+  Result<Outcome> run(const AddNode& command);
+  Result<Outcome> run(const AddLink& command);
+  Result<Outcome> run(const RestoreLink& command);
   Result<Outcome> run(const RemoveName& command);
   Result<Outcome> run(const RenameName& command);
   Result<Outcome> run(const ChangeAttributes& command);
@@ -272,10 +286,20 @@ class State {
   File& add_file(FileId id, FileType type, std::uint32_t mode, std::uint32_t uid, std::uint32_t gid,
                  std::int64_t now_ns);
   void link(File& file, File& parent, std::string_view name);
-  void unlink(File& file);  ///< removes the committed name
+  void unlink(File& file);  ///< removes the first name
+  static std::vector<Link>::iterator find_link(File& file, FileId parent, std::string_view name);
+  Link& add_link(File& file, File& parent, std::string_view name);
+  void make_first(File& file, FileId parent, std::string_view name);
+  void remove_link(File& file, File& parent, std::string_view name, bool mirrors);
+  void give_next_name(File& file);
+  std::string path(const Link& link) const;
+  void mirror_lost_name(File& file, bool directory);
+  void keep_for_next_name(File& file);
+  void mirror_links(File& file);
   void link_again(File& file, File& parent, std::string_view name, bool elsewhere,
                   std::uint64_t replaced);
   std::optional<PatternName> image_of(const File& file) const;
+  std::optional<PatternName> image_of(const File& file, const Link& link) const;
   void read_rules(File& folder);
   void change_rules(File& folder);
   void read_names_again(const File& folder);

@@ -12,8 +12,8 @@ namespace {
 /// Greater than any commit number.
 constexpr std::uint64_t kNow = ~std::uint64_t{0};
 
-/// Of all extended attributes of a file: each of them may be as long as the kernel allows, and all
-/// of them must fit in one message.
+/// The most bytes of all extended attributes of a file. Each attribute may be as long as the kernel
+/// allows. A single message must be able to carry all attributes of a file.
 constexpr std::size_t kXattrsBytesMax = 2 * limits::kXattrBytesMax;
 static_assert(kXattrsBytesMax + limits::kXattrBytesMax < limits::kMessageBytesMax);
 
@@ -81,14 +81,18 @@ Result<Outcome> State::run(const RemoveName& command) {
     return fail(Code::kIsDirectory, "manager.unlink");
   }
   const FileId id = removed.id;
+  if (removed.parent != parent->id || removed.name != command.name) {
+    remove_link(removed, *parent, command.name, command.mirror);
+    removed.ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
+    return Outcome{id, {}};
+  }
   if (command.mirror && (removed.in_drain || removed.stale_in_drain)) {
     leave_drained(*parent, command.name, kNow);
-    set_aside(removed);
-    mirror(command.directory ? msg::MirrorKind::kRemoveDirectory : msg::MirrorKind::kUnlink,
-           removed, path(removed));
+    mirror_lost_name(removed, command.directory);
   }
   note_loss(removed);
   unlink(removed);
+  give_next_name(removed);
   if (command.directory) set_generations_.forget(id);
   removed.ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
   erase_if_unused(removed);
@@ -128,7 +132,9 @@ Result<Outcome> State::run(const RenameName& command) {
     if (command.no_replace) return fail(Code::kExists, "manager.rename");
     if (replaced == &moved) return Outcome{moved.id, {}};
     STDCHK_TRY(check_replace(moved, *replaced));
+    make_first(*replaced, to_parent->id, command.to_name);
   }
+  make_first(moved, from_parent->id, command.from_name);
   // A pending file of that name loses its name, as any file does on a rename over it.
   const auto pending = to_parent->pending_children.find(command.to_name);
   if (pending != to_parent->pending_children.end()) drop_pending_name(pending->second);
@@ -141,9 +147,10 @@ Result<Outcome> State::run(const RenameName& command) {
   const FileId replaced_id = replaced == nullptr ? FileId{} : replaced->id;
   const std::uint64_t replaced_content = replaced == nullptr ? 0 : replaced->newest.content();
   if (replaced != nullptr) {
-    if (command.mirror) set_aside(*replaced);
+    if (command.mirror) keep_for_next_name(*replaced);
     unlink(*replaced);
     set_generations_.forget(replaced->id);
+    replaced->ctime_ns = command.now_ns;
   }
   note_loss(moved);
   const SetNaming* const read_before = naming(*from_parent);
@@ -153,7 +160,10 @@ Result<Outcome> State::run(const RenameName& command) {
   if (command.mirror) mirror_rename(moved, old_path, path(moved), replaced);
   moved.ctime_ns = from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
   to_parent->newest.mtime_ns = to_parent->ctime_ns = command.now_ns;
-  if (replaced != nullptr) erase_if_unused(*replaced);
+  if (replaced != nullptr) {
+    give_next_name(*replaced);
+    erase_if_unused(*replaced);
+  }
   return Outcome{moved.id, replaced_id};
 }
 
@@ -164,6 +174,8 @@ Result<Outcome> State::exchange(File& from, File& to, const RenameName& command)
     return fail(Code::kCrossesDirectory, "manager.exchange");
   }
   if (&from == &to) return Outcome{from.id, {}};
+  make_first(from, from_parent->id, command.from_name);
+  make_first(to, to_parent->id, command.to_name);
   if (command.mirror) {
     leave_drained(*from_parent, command.from_name, kNow);
     leave_drained(*to_parent, command.to_name, kNow);

@@ -115,9 +115,11 @@ Result<Outcome> State::run(const CommitVersion& command) {
     if (replaced != nullptr && replaced != file) {
       replaced_id = replaced->id;
       replaced_content = replaced->newest.content();
+      make_first(*replaced, parent->id, create.name);
       file->stale_in_drain = replaced->in_drain || replaced->stale_in_drain;
-      if (command.mirror) set_aside(*replaced);
+      if (command.mirror) keep_for_next_name(*replaced);
       unlink(*replaced);
+      give_next_name(*replaced);
       erase_if_unused(*replaced);
     }
     if (!file->parent) link(*file, *parent, create.name);
@@ -204,6 +206,9 @@ Result<Outcome> State::run(const DrainStarted& command) {
   if (file == nullptr) return fail(Code::kNotFound, "manager.drain_started");
   file->in_drain = true;
   if (file->parent) leave_drained(*find(file->parent), file->name, file->newest.written);
+  for (const Link& link : file->links) {
+    leave_drained(*find(link.parent), link.name, file->newest.written);
+  }
   return Outcome{file->id, {}};
 }
 
@@ -224,6 +229,7 @@ Result<Outcome> State::run(const Drained& command) {
   file->in_drain = true;
   file->stale_in_drain = false;
   enlist(*file);
+  mirror_links(*file);
   return Outcome{file->id, {}};
 }
 
@@ -237,6 +243,9 @@ Result<Outcome> State::run(const DrainLost& command) {
   file->newest.drained = file->newest.evicted = false;
   // Without this file its set is not whole there, whenever the file was written.
   if (file->parent) leave_drained(*find(file->parent), file->name, ~std::uint64_t{0});
+  for (const Link& link : file->links) {
+    leave_drained(*find(link.parent), link.name, ~std::uint64_t{0});
+  }
   enlist(*file);
   return Outcome{file->id, {}};
 }
@@ -466,6 +475,7 @@ Result<Outcome> State::run(const RestoreFile& command) {
   file.atime_ns = from.atime_ns;
   file.ctime_ns = from.ctime_ns;
   file.target = command.target;
+  file.device = from.device;
   file.xattrs.insert(command.xattrs.begin(), command.xattrs.end());
   file.policy = command.policy;
   read_rules(file);
@@ -501,6 +511,7 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
         AddBenefactor{id, record.life_high, record.life_low, record.arena_bytes, record.host_name});
   }
   std::vector<const File*> todo{file(kRootFile)};
+  std::vector<const File*> linked;
   while (!todo.empty()) {
     const File& at = *todo.back();
     todo.pop_back();
@@ -522,7 +533,17 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
     restore.copies = at.newest.copies;
     restore.drained_sets = at.drained_sets;
     emit(std::move(restore));
-    for (const auto& [name, child] : at.children) todo.push_back(file(child));
+    for (const auto& [name, id] : at.children) {
+      const File& child = *file(id);
+      const bool is_first = child.parent == at.id && child.name == name;
+      if (is_first) todo.push_back(&child);
+      if (is_first && !child.links.empty()) linked.push_back(&child);
+    }
+  }
+  for (const File* const of : linked) {
+    for (const Link& link : of->links) {
+      emit(RestoreLink{of->id, link.parent, link.name, link.in_drain, link.stale_in_drain});
+    }
   }
   set_generations_.snapshot(emit);
   MakeStripes stripes;

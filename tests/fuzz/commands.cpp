@@ -127,8 +127,8 @@ ChangeCopies change_copies(Choices& choices) {
 }  // namespace
 
 Command make_command(Choices& choices) {
-  static_assert(std::variant_size_v<AnyCommand> == 24);
-  switch (choices.below(26)) {
+  static_assert(std::variant_size_v<AnyCommand> == 27);
+  switch (choices.below(30)) {
     case 0:
       return BeginEpoch{{number(choices, 4)}};
     case 1:
@@ -193,7 +193,7 @@ Command make_command(Choices& choices) {
     case 17: {
       RestoreMirror made;
       made.sequence = number(choices, 9);
-      made.change.kind = static_cast<msg::MirrorKind>(1 + choices.below(8));
+      made.change.kind = static_cast<msg::MirrorKind>(1 + choices.below(10));
       made.change.path = name(choices);
       made.change.other_path = name(choices);
       made.change.file = file(choices);
@@ -235,6 +235,25 @@ Command make_command(Choices& choices) {
       for (unsigned i = choices.below(4); i > 0; --i) made.calls.push_back(number(choices, 9));
       return made;
     }
+    case 25:
+      return AddNode{file(choices),
+                     file(choices),
+                     name(choices),
+                     static_cast<FileType>(choices.below(9)),
+                     0644,
+                     1,
+                     2,
+                     choices.byte(),
+                     time(choices),
+                     choices.flag(),
+                     caller(choices)};
+    case 26:
+    case 27:
+      return AddLink{file(choices), file(choices),  name(choices),
+                     time(choices), choices.flag(), caller(choices)};
+    case 28:
+      return RestoreLink{file(choices), file(choices), name(choices), choices.flag(),
+                         choices.flag()};
     default:
       return restore(choices);
   }

@@ -111,6 +111,15 @@ TEST_CASE("a Commit of who does not know of drained versions in memory is of new
   CHECK(std::get<msg::Commit>(request.body).same_as == 0);
 }
 
+TEST_CASE("a Commit of a client that does not know of appends leaves bytes where they are") {
+  const auto read =
+      msg::decode(unhex(read_lines("messages_older.txt").at("commit_before_appends")));
+  REQUIRE(read.has_value());
+  const auto& request = std::get<msg::RequestEnvelope>(*read);
+  CHECK(std::get<msg::Commit>(request.body).size_bytes > 0);
+  CHECK_FALSE(std::get<msg::Commit>(request.body).appends);
+}
+
 TEST_CASE("a manager that does not know of advice on its metadata gives none") {
   const auto read =
       msg::decode(unhex(read_lines("messages_older.txt").at("stat_pool_reply_before_advice")));
@@ -194,6 +203,25 @@ TEST_CASE("who does not know of owners in the drain directory has not said any")
   const auto& change = std::get<manager::RestoreMirror>(*read).change;
   CHECK(change.uid == 1);
   CHECK(change.uid_before == msg::kUnknownUid);
+}
+
+TEST_CASE("a manager that does not know of devices and hard links tells of none") {
+  const auto lines = read_lines("messages_older.txt");
+  const auto reply = [&](const char* name) {
+    const auto message = msg::decode(unhex(lines.at(name)));
+    REQUIRE(message.has_value());
+    return std::get<msg::ReplyEnvelope>(*message).body;
+  };
+  const auto found = std::get<msg::Lookup::Reply>(reply("lookup_reply_before_devices"));
+  CHECK(found.attributes.id);
+  CHECK(found.attributes.device == 0);
+  const auto removed = std::get<msg::Remove::Reply>(reply("remove_reply_before_links"));
+  CHECK(removed.file);
+  CHECK(removed.names_left == 0);
+  const auto renamed = std::get<msg::Rename::Reply>(reply("rename_reply_before_links"));
+  CHECK(renamed.replaced);
+  CHECK(renamed.names_left == 0);
+  CHECK_FALSE(renamed.moved);
 }
 
 TEST_CASE("who still sends a secret proves nothing by it, and who knows of no tickets has none") {
@@ -324,6 +352,13 @@ TEST_CASE("a version of before its naming was told does not say how it was named
   REQUIRE(file.has_value());
   CHECK(std::get<manager::RestoreFile>(*file).written == 7);
   CHECK(std::get<manager::RestoreFile>(*file).attributes.naming == NamingState::kUnknown);
+}
+
+TEST_CASE("a file of before there were devices has no device number") {
+  const auto lines = read_lines("journal_older.txt");
+  const auto file = manager::decode_command(unhex(lines.at("file_before_devices")));
+  REQUIRE(file.has_value());
+  CHECK(std::get<manager::RestoreFile>(*file).attributes.device == 0);
 }
 
 TEST_CASE("a version of before drained ones were loaded into memory is one of new content") {

@@ -54,6 +54,41 @@ def write_sparse(path, size, parts):
         file.truncate(size)
 
 
+def test_hard_links_and_special_files_are_drained_and_come_back(pool, tmp_path):
+    pool.drain = tmp_path / "drain"
+    pool.up(benefactors=2, memory="96M")
+    content = os.urandom(MIB + 5)
+    (pool.mount / "sub").mkdir()
+    (pool.mount / "first").write_bytes(content)
+    (pool.mount / "sub/second").hardlink_to(pool.mount / "first")
+    (pool.mount / "alone").write_bytes(content)
+    os.mkfifo(pool.mount / "fifo", 0o640)
+    drain_all(pool)
+    (pool.mount / "third").hardlink_to(pool.mount / "first")  # after the drain
+    names = ("first", "sub/second", "third")
+    wait_until((pool.drain / "third").exists, "the name of a drained file")
+    assert len({(pool.drain / name).stat().st_ino for name in names}) == 1
+    assert (pool.drain / "fifo").is_fifo()
+    # a new version goes to all names
+    content = os.urandom(MIB)
+    (pool.mount / "sub/second").write_bytes(content)
+    drain_all(pool)
+    wait_until(lambda: all((pool.drain / name).read_bytes() == content for name in names), "the new version")
+    wait_until(lambda: len({(pool.drain / name).stat().st_ino for name in names}) == 1, "its names")
+    # the first name goes, the others stay
+    (pool.mount / "first").unlink()
+    wait_until(lambda: not (pool.drain / "first").exists(), "the end of a name")
+    assert (pool.drain / "third").read_bytes() == content
+    pool.stdchk("check")
+    pool.down()
+    pool.up(benefactors=2, memory="96M")
+    assert (pool.mount / "third").read_bytes() == content
+    assert (pool.mount / "third").stat().st_nlink == 2
+    assert (pool.mount / "third").stat().st_ino == (pool.mount / "sub/second").stat().st_ino
+    assert (pool.mount / "fifo").is_fifo()
+    assert (pool.mount / "alone").stat().st_nlink == 1
+
+
 def test_what_is_drained_is_the_same_on_each_file_system(pool, storage):
     pool.drain = storage / "drain"
     pool.up(benefactors=3, memory="96M")

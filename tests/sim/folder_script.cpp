@@ -69,6 +69,47 @@ Result<Folder> add(Folder folder, const std::string& path, FolderEntry entry) {
   return folder;
 }
 
+/// Gives the file at `from` the name `to`. `file` identifies the file from now on, unless it has
+/// several names already.
+Result<Folder> linked(Folder folder, const std::string& from, const std::string& to,
+                      std::uint64_t file) {
+  FolderEntry& entry = folder.at(from);
+  if (entry.type == FileType::kDirectory) return fail(Code::kSystem, "sim.folder");
+  if (folder.count(to) == 0 && is_directory(folder, parent_of(to)) && entry.file == 0) {
+    entry.file = file;
+  }
+  return add(folder, to, FolderEntry(entry));
+}
+
+/// Calls change(entry) for each name of the file at `path`.
+template <class Change>
+void for_each_name(Folder& folder, const std::string& path, Change change) {
+  const std::uint64_t file = folder.at(path).file;
+  if (file == 0) return change(folder.at(path));
+  for (auto& [at, entry] : folder) {
+    if (entry.file == file) change(entry);
+  }
+}
+
+std::uint32_t names_of(const Folder& folder, const std::string& path) {
+  const std::uint64_t file = folder.at(path).file;
+  if (file == 0) return 1;
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(folder, [&](const auto& each) { return each.second.file == file; }));
+}
+
+/// Renumbers files, so that folders are equal when the same names belong to the same files.
+void number_files(Folder& folder) {
+  std::map<std::uint64_t, std::uint64_t> counts;
+  for (const auto& [path, entry] : folder) ++counts[entry.file];
+  std::map<std::uint64_t, std::uint64_t> numbers;
+  for (auto& [path, entry] : folder) {
+    if (entry.file == 0) continue;
+    entry.file =
+        counts[entry.file] < 2 ? 0 : numbers.emplace(entry.file, numbers.size() + 1).first->second;
+  }
+}
+
 Result<Folder> removed(Folder folder, const std::string& path, bool directory) {
   if (!is_directory(folder, parent_of(path))) return fail(Code::kNotDirectory, "sim.folder");
   if (folder.count(path) == 0) return fail(Code::kNotFound, "sim.folder");
@@ -104,6 +145,9 @@ Result<Folder> renamed(Folder folder, const std::string& from, const std::string
   }
   if (over && no_replace) return fail(Code::kExists, "sim.folder");
   if (from == to) return folder;
+  if (over && folder.at(from).file != 0 && folder.at(from).file == folder.at(to).file) {
+    return folder;
+  }
   if (over && over_directory && !moves_directory) return fail(Code::kIsDirectory, "sim.folder");
   if (over && over_directory && has_children(folder, to)) {
     return fail(Code::kNotEmpty, "sim.folder");
@@ -116,18 +160,20 @@ Result<Folder> renamed(Folder folder, const std::string& from, const std::string
 
 Result<Folder> with_attribute(Folder folder, const std::string& path,
                               const msg::SetXattr& request) {
-  auto& xattrs = folder.at(path).xattrs;
+  const auto& xattrs = folder.at(path).xattrs;
   const bool exists = xattrs.count(request.name) > 0;
   const bool must_exist = request.remove || request.mode == msg::XattrMode::kReplace;
   if (!exists && must_exist) return fail(Code::kNoAttribute, "sim.folder");
   if (exists && !request.remove && request.mode == msg::XattrMode::kCreate) {
     return fail(Code::kExists, "sim.folder");
   }
-  if (request.remove) {
-    xattrs.erase(request.name);
-  } else {
-    xattrs[request.name] = request.value;
-  }
+  for_each_name(folder, path, [&](FolderEntry& entry) {
+    if (request.remove) {
+      entry.xattrs.erase(request.name);
+    } else {
+      entry.xattrs[request.name] = request.value;
+    }
+  });
   return folder;
 }
 
@@ -142,13 +188,16 @@ Folder load_folder(const files::path& path) {
       entry.type = FileType::kSymlink;
       entry.target = files::read_symlink(at).string();
     } else {
+      if (S_ISFIFO(info.st_mode)) entry.type = FileType::kFifo;
       entry.mode = info.st_mode & 07777;
     }
+    if (!S_ISDIR(info.st_mode)) entry.file = info.st_ino;
     out[at == path ? std::string() : at.lexically_relative(path).string()] = entry;
   };
   if (!files::exists(path)) return out;
   add_one(path);
   for (const auto& each : files::recursive_directory_iterator(path)) add_one(each.path());
+  number_files(out);
   return out;
 }
 
@@ -176,12 +225,12 @@ void FolderScript::start_one(PlainClient& client) {
   const std::string path = pick_path();
   const std::string other = pick_path();
   const std::string anything = prng_.chance(1, 6) ? std::string() : path;
-  switch (prng_.below(12)) {
+  switch (prng_.below(15)) {
     case 0:
     case 1:
       return make_directory(path);
     case 2:
-      return make_link(path);
+      return make_symlink(path);
     case 3:
       return remove(path);
     case 4:
@@ -194,6 +243,11 @@ void FolderScript::start_one(PlainClient& client) {
       return set_attribute(anything);
     case 9:
       return set_policy(anything);
+    case 10:
+      return make_fifo(path);
+    case 11:
+    case 12:
+      return make_hard_link(path, other);
     default:
       return read(anything);
   }
@@ -211,7 +265,7 @@ void FolderScript::make_directory(const std::string& path) {
   msg::MakeDirectory request;
   request.name = path.empty() ? name_ : name_of(path);
   request.mode = kModeKept | static_cast<std::uint32_t>(prng_.below(64));
-  const FolderEntry entry{FileType::kDirectory, request.mode, {}, {}, {}};
+  const FolderEntry entry{FileType::kDirectory, request.mode, {}, {}, {}, 0};
   const Effect effect = [path, entry](const Folder& folder) { return add(folder, path, entry); };
   if (path.empty()) {
     request.parent = kRootFile;
@@ -223,16 +277,45 @@ void FolderScript::make_directory(const std::string& path) {
   });
 }
 
-void FolderScript::make_link(const std::string& path) {
+void FolderScript::make_symlink(const std::string& path) {
   run_->what = "symlink " + path;
   msg::MakeSymlink request;
   request.name = name_of(path);
   request.target = fmt::format("t{}", prng_.below(kNames));
-  const FolderEntry entry{FileType::kSymlink, 0777, request.target, {}, {}};
+  const FolderEntry entry{FileType::kSymlink, 0777, request.target, {}, {}, 0};
   resolve(parent_of(path), [this, request, path, entry](FileId parent) mutable {
     request.parent = parent;
     change(std::move(request),
            [path, entry](const Folder& folder) { return add(folder, path, entry); });
+  });
+}
+
+void FolderScript::make_fifo(const std::string& path) {
+  run_->what = "mkfifo " + path;
+  msg::MakeNode request;
+  request.name = name_of(path);
+  request.type = FileType::kFifo;
+  request.mode = kModeKept | static_cast<std::uint32_t>(prng_.below(64));
+  const FolderEntry entry{FileType::kFifo, request.mode, {}, {}, {}, 0};
+  resolve(parent_of(path), [this, request, path, entry](FileId parent) mutable {
+    request.parent = parent;
+    change(std::move(request),
+           [path, entry](const Folder& folder) { return add(folder, path, entry); });
+  });
+}
+
+void FolderScript::make_hard_link(const std::string& from, const std::string& to) {
+  run_->what = fmt::format("link {} to {}", from, to);
+  msg::MakeLink request;
+  request.name = name_of(to);
+  resolve(from, [this, request, from, to](FileId file) mutable {
+    request.file = file;
+    resolve(parent_of(to), [this, request, from, to](FileId parent) mutable {
+      request.parent = parent;
+      change(std::move(request), [from, to, number = operations_](const Folder& folder) {
+        return linked(folder, from, to, number);
+      });
+    });
   });
 }
 
@@ -277,7 +360,7 @@ void FolderScript::set_mode(const std::string& path) {
   resolve(path, [this, request, path](FileId id) mutable {
     request.file = id;
     change(request, [path, mode = request.mode](Folder folder) -> Result<Folder> {
-      folder.at(path).mode = mode;
+      for_each_name(folder, path, [mode](FolderEntry& entry) { entry.mode = mode; });
       return folder;
     });
   });
@@ -322,7 +405,8 @@ void FolderScript::read(const std::string& path) {
       const Attributes seen = std::get<msg::GetAttributes::Reply>(*answer).attributes;
       observe("attributes", [&](const Folder& folder) {
         const FolderEntry& entry = folder.at(path);
-        return entry.type == seen.type && entry.mode == seen.mode;
+        return entry.type == seen.type && entry.mode == seen.mode &&
+               (entry.type == FileType::kDirectory || names_of(folder, path) == seen.link_count);
       });
       read_more(path, id, seen.type);
     });
@@ -342,6 +426,7 @@ void FolderScript::read_more(const std::string& path, FileId id, FileType type) 
         list(path, id, {}, {});
       });
     }
+    if (type == FileType::kFifo) return end(1);
     ask(msg::ReadSymlink{id}, [this, path](const rpc::Answer& link) {
       const std::string& target = std::get<msg::ReadSymlink::Reply>(*link).target;
       observe("link", [&](const Folder& folder) { return folder.at(path).target == target; });
@@ -376,6 +461,7 @@ void FolderScript::check_drained(const std::string& drain_directory) const {
       entry.keep.reset();
       if (entry.type == FileType::kSymlink) entry.mode = 0;
     }
+    number_files(folder);
     return folder;
   };
   if (std::ranges::any_of(possible_,

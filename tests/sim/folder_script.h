@@ -19,15 +19,17 @@ struct FolderEntry {
   std::string target;  ///< target of a symbolic link
   std::map<std::string, std::string> xattrs;
   std::optional<std::uint64_t> keep;  ///< `keep` of its policy
+  /// Equal for all names of one file; 0: the file never had another name.
+  std::uint64_t file = 0;
   auto operator<=>(const FolderEntry&) const = default;
 };
 /// Entries by their path below the folder; the folder itself has the empty path. Empty map: no
 /// folder.
 using Folder = std::map<std::string, FolderEntry>;
 
-/// A FolderScript makes, renames, exchanges, changes, reads and removes directories and symbolic
-/// links of one folder in the root. It knows what the folder may hold, and uses none of the code
-/// under test.
+/// A FolderScript makes, links, renames, exchanges, changes, reads and removes directories,
+/// symbolic links and FIFOs of one folder in the root. It knows what the folder may hold, and uses
+/// none of the code under test.
 ///
 /// Runs one operation at a time. A change whose answer was lost leaves more than one possible
 /// folder; the next answers decide. Until then, the script leaves the folder alone until the
@@ -47,8 +49,8 @@ class FolderScript {
   void client_died(const PlainClient& client);
   bool idle() const { return run_ == nullptr; }
   std::uint64_t operations() const { return operations_; }
-  /// Checks the directory of that name in a fully drained directory. Its types, modes and link
-  /// targets must be those of a possible folder.
+  /// Checks the directory of that name in a fully drained directory. Its types, modes, link
+  /// targets and hard links must be those of a possible folder.
   void check_drained(const std::string& drain_directory) const;
 
  private:
@@ -65,7 +67,9 @@ class FolderScript {
 
   std::string pick_path();
   void make_directory(const std::string& path);
-  void make_link(const std::string& path);
+  void make_symlink(const std::string& path);
+  void make_fifo(const std::string& path);
+  void make_hard_link(const std::string& from, const std::string& to);
   void remove(const std::string& path);
   void rename(const std::string& from, const std::string& to);
   void set_mode(const std::string& path);

@@ -71,6 +71,14 @@ std::string_view type_name(FileType type) {
       return "directory";
     case FileType::kSymlink:
       return "symlink";
+    case FileType::kFifo:
+      return "fifo";
+    case FileType::kSocket:
+      return "socket";
+    case FileType::kCharacterDevice:
+      return "character device";
+    case FileType::kBlockDevice:
+      return "block device";
   }
   return "unknown";
 }

@@ -55,7 +55,7 @@ Outcome<std::vector<std::string>> remove_images(client::Filesystem& filesystem, 
     const auto image = parse_image_name(entry.name);
     if (!image || entry.attributes.type != FileType::kRegular) continue;
     if (!sets.contains({image->application, image->timestep})) continue;
-    const Status done = filesystem.remove(folder, entry.name, false);
+    const auto done = filesystem.remove(folder, entry.name, false);
     if (!done && done.error().code != Code::kNotFound) return failed(entry.name, done.error());
     removed.push_back(entry.name);
   }

@@ -197,14 +197,20 @@ TEST_CASE("a change of names that a manager made before it ended is answered by 
     CHECK(one->lookup_fresh(kRootFile, "folder").has_value());
   }
   SECTION("a file takes the name of one that has no version yet") {
-    CHECK(change([&] { return one->rename({{}, kRootFile, "old", kRootFile, "new"}); }));
+    CHECK(change([&]() -> Status {
+      STDCHK_TRY(one->rename({{}, kRootFile, "old", kRootFile, "new"}));
+      return {};
+    }));
     (void)file->close();
     CHECK(one->lookup_fresh(kRootFile, "old").error().code == Code::kNotFound);
     CHECK(read_all(*one, "new") == bytes);
   }
   SECTION("a file goes that one without a version covers") {
     REQUIRE(one->rename({{}, kRootFile, "new", kRootFile, "old"}).has_value());
-    CHECK(change([&] { return one->remove(kRootFile, "old", false); }));
+    CHECK(change([&]() -> Status {
+      STDCHK_TRY(one->remove(kRootFile, "old", false));
+      return {};
+    }));
     CHECK(file->close().has_value());
     auto two = pool.connect();
     CHECK(two->lookup_fresh(kRootFile, "old").error().code == Code::kNotFound);

@@ -35,6 +35,24 @@ std::int64_t MemoryPool::now_ns() {
   return last_ns;
 }
 
+std::optional<FileLock> MemoryPool::excludes_lock(const FileLock& wanted) {
+  for (const FileLock& held : locks[{wanted.file, wanted.space}].all()) {
+    if (excludes(held, wanted)) return held;
+  }
+  return std::nullopt;
+}
+
+std::vector<client::Filesystem::LockDone> MemoryPool::grant_locks() {
+  std::vector<client::Filesystem::LockDone> granted;
+  std::erase_if(lock_waits, [&](Wait& wait) {
+    if (excludes_lock(wait.wanted)) return false;
+    locks[{wait.wanted.file, wait.wanted.space}].put(wait.wanted);
+    granted.push_back(std::move(wait.done));
+    return true;
+  });
+  return granted;
+}
+
 std::shared_ptr<MemoryFile> MemoryPool::find(FileId id) {
   if (const auto found = files.find(id); found != files.end()) return found->second;
   const auto found = replaced.find(id);
@@ -68,13 +86,14 @@ void MemorySession::forget_changes() {
 class MemoryOpenFile final : public client::File {
  public:
   MemoryOpenFile(MemoryFilesystem& filesystem, std::shared_ptr<MemoryFile> file,
-                 std::shared_ptr<MemorySession> session, bool writes)
+                 std::shared_ptr<MemorySession> session, client::OpenFlags flags)
       : filesystem_(filesystem),
         file_(std::move(file)),
         session_(std::move(session)),
         content_(file_->content),
         pinned_(file_->attributes),
-        writes_(writes) {}
+        writes_(flags.write),
+        appends_(flags.append) {}
 
   ~MemoryOpenFile() override {
     if (writes_) filesystem_.end(session_, true);
@@ -83,7 +102,10 @@ class MemoryOpenFile final : public client::File {
   FileId id() const override { return pinned_.id; }
 
   Attributes attributes() const override {
-    if (!session_) return pinned_;
+    if (!session_) {
+      const std::scoped_lock lock(mutex_);
+      return pinned_;
+    }
     std::scoped_lock lock(filesystem_.pool_->mutex, session_->mutex);
     Attributes now = file_->attributes;
     now.version = session_->version;
@@ -93,8 +115,7 @@ class MemoryOpenFile final : public client::File {
   }
 
   Result<std::size_t> read(std::uint64_t offset, MutableByteSpan out) override {
-    std::unique_lock<std::mutex> lock;
-    if (session_) lock = std::unique_lock(session_->mutex);
+    const std::unique_lock lock(session_ ? session_->mutex : mutex_);
     const Bytes& bytes = session_ ? session_->bytes : *content_;
     if (offset >= bytes.size()) return 0;
     std::size_t count = std::min<std::size_t>(out.size(), bytes.size() - offset);
@@ -109,6 +130,7 @@ class MemoryOpenFile final : public client::File {
     }
     std::scoped_lock lock(session_->mutex);
     if (bytes.empty()) return {};
+    if (appends_) offset = session_->bytes.size();
     if (session_->bytes.size() < offset + bytes.size()) {
       session_->bytes.resize(offset + bytes.size());
     }
@@ -117,6 +139,22 @@ class MemoryOpenFile final : public client::File {
     session_->dirty = true;
     changed_ = true;
     touch();
+    return {};
+  }
+
+  Status refresh() override {
+    if (session_) {
+      if (writes_) STDCHK_TRY(filesystem_.commit(*session_));
+      std::scoped_lock lock(filesystem_.pool_->mutex, session_->mutex);
+      if (session_->dirty) return {};
+      session_->bytes = *file_->content;
+      session_->base_bytes = session_->bytes.size();
+      session_->version = file_->attributes.version;
+      return {};
+    }
+    std::scoped_lock lock(filesystem_.pool_->mutex, mutex_);
+    content_ = file_->content;
+    pinned_ = file_->attributes;
     return {};
   }
 
@@ -189,12 +227,15 @@ class MemoryOpenFile final : public client::File {
   std::shared_ptr<const Bytes> content_;
   Attributes pinned_;
   bool writes_;
+  const bool appends_;
+  mutable std::mutex mutex_;           ///< guards what refresh() changes of a reader
   std::atomic<bool> changed_ = false;  ///< this opener has changed the file since its last commit
 };
 
 MemoryFilesystem::MemoryFilesystem(std::shared_ptr<MemoryPool> pool) : pool_(std::move(pool)) {
   std::scoped_lock lock(pool_->mutex);
   pool_->connections.push_back(this);
+  number_ = ClientId{pool_->next_client++};
 }
 
 MemoryFilesystem::~MemoryFilesystem() {
@@ -364,18 +405,58 @@ Result<std::string> MemoryFilesystem::read_symlink(FileId id) {
   return file->target;
 }
 
+Result<Attributes> MemoryFilesystem::make_node(FileId parent, std::string_view name, FileType type,
+                                               client::Owner owner, std::uint32_t device) {
+  Attributes result;
+  {
+    std::scoped_lock lock(pool_->mutex);
+    STDCHK_ASSIGN(auto file, make(parent, name, type, owner));
+    file->attributes.device = device;
+    result = file->attributes;
+  }
+  tell_others({}, parent, std::string(name));
+  return result;
+}
+
+Result<Attributes> MemoryFilesystem::make_link(FileId id, FileId parent, std::string_view name) {
+  Attributes result;
+  {
+    std::scoped_lock lock(pool_->mutex);
+    auto file = pool_->find(id);
+    auto directory = pool_->find(parent);
+    if (!file || !directory || file->attributes.link_count == 0) {
+      return fail(Code::kNotFound, "memory.link");
+    }
+    if (child(parent, name)) return fail(Code::kExists, "memory.link");
+    directory->children[std::string(name)] = id;
+    file->attributes.link_count++;
+    file->attributes.ctime_ns = pool_->now_ns();
+    directory->attributes.mtime_ns = directory->attributes.ctime_ns = pool_->now_ns();
+    result = file->attributes;
+  }
+  tell_others(id, parent, std::string(name));
+  return result;
+}
+
 void MemoryFilesystem::unlink_entry(MemoryFile& parent, const std::string& name) {
   FileId id = parent.children[name];
   parent.children.erase(name);
   auto file = pool_->find(id);
   if (!file) return;
-  if (file->attributes.type == FileType::kDirectory) parent.attributes.link_count--;
-  file->attributes.link_count = 0;
   parent.attributes.mtime_ns = parent.attributes.ctime_ns = pool_->now_ns();
-  pool_->files.erase(id);
+  if (file->attributes.type == FileType::kDirectory) {
+    parent.attributes.link_count--;
+    file->attributes.link_count = 0;
+  } else {
+    file->attributes.link_count--;
+    file->attributes.ctime_ns = pool_->now_ns();
+  }
+  if (file->attributes.link_count == 0) pool_->files.erase(id);
 }
 
-Status MemoryFilesystem::remove(FileId parent, std::string_view name, bool directory) {
+Result<std::uint32_t> MemoryFilesystem::remove(FileId parent, std::string_view name,
+                                               bool directory) {
+  std::uint32_t left = 0;
   {
     std::scoped_lock lock(pool_->mutex);
     auto file = child(parent, name);
@@ -385,12 +466,14 @@ Status MemoryFilesystem::remove(FileId parent, std::string_view name, bool direc
     if (!directory && is_directory) return fail(Code::kIsDirectory, "memory.remove");
     if (!file->children.empty()) return fail(Code::kNotEmpty, "memory.remove");
     unlink_entry(*pool_->find(parent), std::string(name));
+    left = file->attributes.link_count;
   }
   tell_others({}, parent, std::string(name));
-  return {};
+  return left;
 }
 
-Status MemoryFilesystem::rename(const msg::Rename& change) {
+Result<std::uint32_t> MemoryFilesystem::rename(const msg::Rename& change) {
+  std::uint32_t left = 0;
   {
     std::scoped_lock lock(pool_->mutex);
     auto from = child(change.from_parent, change.from_name);
@@ -400,7 +483,7 @@ Status MemoryFilesystem::rename(const msg::Rename& change) {
     if (!from || !to_parent) return fail(Code::kNotFound, "memory.rename");
     if (change.no_replace && to) return fail(Code::kExists, "memory.rename");
     if (change.exchange && !to) return fail(Code::kNotFound, "memory.rename");
-    if (from == to) return {};
+    if (from == to) return 1;
     bool moves_directory = from->attributes.type == FileType::kDirectory;
     for (auto at = to_parent; moves_directory;) {
       if (at == from) return fail(Code::kCrossesDirectory, "memory.rename");
@@ -413,7 +496,8 @@ Status MemoryFilesystem::rename(const msg::Rename& change) {
       if (!moves_directory && onto_directory) return fail(Code::kIsDirectory, "memory.rename");
       if (!to->children.empty()) return fail(Code::kNotEmpty, "memory.rename");
       unlink_entry(*to_parent, change.to_name);
-      if (!onto_directory) pool_->replaced[to->attributes.id] = to;
+      left = to->attributes.link_count;
+      if (!onto_directory && left == 0) pool_->replaced[to->attributes.id] = to;
       if (pool_->replaced.size() > kReplacedMax) pool_->replaced.erase(pool_->replaced.begin());
     }
     from_parent->children.erase(change.from_name);
@@ -433,7 +517,7 @@ Status MemoryFilesystem::rename(const msg::Rename& change) {
   }
   tell_others({}, change.from_parent, change.from_name);
   tell_others({}, change.to_parent, change.to_name);
-  return {};
+  return left;
 }
 
 Status MemoryFilesystem::set_xattr(const msg::SetXattr& change) {
@@ -511,12 +595,14 @@ std::unique_ptr<client::File> MemoryFilesystem::open_locked(std::shared_ptr<Memo
       session->bytes = *file->content;
       session->version = file->attributes.version;
       session->dirty = file->pending_of != nullptr;
+      session->base_bytes = session->bytes.size();
     }
     session->openers++;
+    session->writes_anywhere |= !flags.append;
   } else if (!session) {
     sessions_.erase(file->attributes.id);
   }
-  return std::make_unique<MemoryOpenFile>(*this, std::move(file), session, flags.write);
+  return std::make_unique<MemoryOpenFile>(*this, std::move(file), session, flags);
 }
 
 Result<std::unique_ptr<client::File>> MemoryFilesystem::open(FileId id, client::OpenFlags flags) {
@@ -562,11 +648,14 @@ Status MemoryFilesystem::commit(MemorySession& session) {
     MemoryFile& file = *session.file;
     auto merged = std::make_shared<Bytes>(*file.content);
     if (session.cut && merged->size() > session.cut_bytes) merged->resize(session.cut_bytes);
-    if (session.set_size || merged->size() < session.bytes.size()) {
-      merged->resize(session.bytes.size());
+    const bool moves = !session.writes_anywhere && !session.cut && !session.set_size &&
+                       merged->size() > session.base_bytes;
+    const std::size_t distance = moves ? merged->size() - session.base_bytes : 0;
+    if (session.set_size || merged->size() < session.bytes.size() + distance) {
+      merged->resize(session.bytes.size() + distance);
     }
     for (auto [from, to] : session.written) {
-      std::memcpy(merged->data() + from, session.bytes.data() + from, to - from);
+      std::memcpy(merged->data() + from + distance, session.bytes.data() + from, to - from);
     }
     file.content = merged;
     file.pending_of = nullptr;
@@ -575,6 +664,7 @@ Status MemoryFilesystem::commit(MemorySession& session) {
     file.attributes.mtime_ns = session.mtime_ns != 0 ? session.mtime_ns : pool_->now_ns();
     file.attributes.ctime_ns = pool_->now_ns();
     session.bytes = *merged;
+    session.base_bytes = merged->size();
     session.version = file.attributes.version;
     session.forget_changes();
     id = file.attributes.id;
@@ -599,6 +689,59 @@ void MemoryFilesystem::end(const std::shared_ptr<MemorySession>& session, bool l
   if (file.attributes.version == 0 && !elsewhere && file.attributes.link_count > 0) {
     if (auto parent = pool_->find(file.parent)) unlink_entry(*parent, file.name);
   }
+}
+
+FileLock MemoryFilesystem::lock_of(const msg::SetLock& request) const {
+  return {request.file, request.space, request.kind, {number_, request.owner},
+          request.pid,  request.first, request.last};
+}
+
+void MemoryFilesystem::lock(const msg::SetLock& request, LockDone done) {
+  std::vector<LockDone> granted;
+  msg::LockOutcome outcome = msg::LockOutcome::kGranted;
+  {
+    std::scoped_lock lock(pool_->mutex);
+    const FileLock wanted = lock_of(request);
+    FileLocks& held = pool_->locks[{request.file, request.space}];
+    if (request.kind == msg::LockKind::kNone) {
+      held.cut(wanted);
+      granted = pool_->grant_locks();
+    } else if (pool_->excludes_lock(wanted)) {
+      if (request.ticket != 0) {
+        pool_->lock_waits.push_back({number_, request.ticket, wanted, std::move(done)});
+        return;
+      }
+      outcome = msg::LockOutcome::kRefused;
+    } else {
+      held.put(wanted);
+    }
+  }
+  done(outcome);
+  for (const LockDone& one : granted) one(msg::LockOutcome::kGranted);
+}
+
+void MemoryFilesystem::cancel_lock(std::uint64_t ticket) {
+  LockDone done;
+  {
+    std::scoped_lock lock(pool_->mutex);
+    const auto found = std::ranges::find_if(pool_->lock_waits, [&](const MemoryPool::Wait& wait) {
+      return wait.client == number_ && wait.ticket == ticket;
+    });
+    if (found == pool_->lock_waits.end()) return;
+    done = std::move(found->done);
+    pool_->lock_waits.erase(found);
+  }
+  done(fail(Code::kCancelled, "memory.lock"));
+}
+
+Result<msg::GetLock::Reply> MemoryFilesystem::get_lock(msg::GetLock request) {
+  std::scoped_lock lock(pool_->mutex);
+  const FileLock wanted{request.file,  request.space, request.kind, {number_, request.owner}, 0,
+                        request.first, request.last};
+  const auto held = pool_->excludes_lock(wanted);
+  if (!held) return msg::GetLock::Reply{};
+  return msg::GetLock::Reply{held->kind, held->first, held->last,
+                             held->owner.client == number_ ? held->pid : 0};
 }
 
 Result<std::pair<Attributes, ChunkMap>> MemoryFilesystem::map(FileId) {

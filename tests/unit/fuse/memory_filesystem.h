@@ -4,10 +4,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/api/filesystem.h"
+#include "core/files/file_locks.h"
 
 namespace stdchk::test {
 
@@ -47,7 +50,19 @@ class MemoryPool {
   std::uint64_t next_file = 2;
   std::uint64_t capacity_bytes = std::uint64_t{16} << 30;
   std::int64_t last_ns = 0;
+  std::map<std::pair<FileId, msg::LockSpace>, FileLocks> locks;
+  struct Wait {
+    ClientId client;
+    std::uint64_t ticket = 0;
+    FileLock wanted;
+    client::Filesystem::LockDone done;
+  };
+  std::vector<Wait> lock_waits;
+  std::uint64_t next_client = 1;
 
+  std::optional<FileLock> excludes_lock(const FileLock& wanted);
+  /// Grants waiting requests that nothing excludes any more.
+  std::vector<client::Filesystem::LockDone> grant_locks();
   /// The time of day in nanoseconds; never repeats.
   std::int64_t now_ns();
   std::shared_ptr<MemoryFile> find(FileId id);
@@ -56,7 +71,9 @@ class MemoryPool {
 /// The session that all writers of one file on one connection share.
 struct MemorySession {
   std::shared_ptr<MemoryFile> file;
-  Bytes bytes;  ///< the file as this session sees it
+  Bytes bytes;                 ///< the file as this session sees it
+  std::size_t base_bytes = 0;  ///< the length of the version that it began with
+  bool writes_anywhere = false;
   /// begin -> end of written ranges, which do not touch
   std::map<std::uint64_t, std::uint64_t> written;
   bool cut = false;
@@ -92,8 +109,11 @@ class MemoryFilesystem final : public client::Filesystem {
   Result<Attributes> make_symlink(FileId parent, std::string_view name, std::string_view target,
                                   client::Owner owner) override;
   Result<std::string> read_symlink(FileId file) override;
-  Status remove(FileId parent, std::string_view name, bool directory) override;
-  Status rename(const msg::Rename& change) override;
+  Result<Attributes> make_node(FileId parent, std::string_view name, FileType type,
+                               client::Owner owner, std::uint32_t device) override;
+  Result<Attributes> make_link(FileId file, FileId parent, std::string_view name) override;
+  Result<std::uint32_t> remove(FileId parent, std::string_view name, bool directory) override;
+  Result<std::uint32_t> rename(const msg::Rename& change) override;
   Status set_xattr(const msg::SetXattr& change) override;
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
   Result<msg::GetPolicy::Reply> policy(FileId file) override;
@@ -111,6 +131,9 @@ class MemoryFilesystem final : public client::Filesystem {
   Result<std::vector<msg::BenefactorInfo>> benefactors() override;
   Result<msg::DrainNow::Reply> drain(FileId below) override;
   Result<std::vector<msg::ListAborted::Entry>> aborted() override;
+  void lock(const msg::SetLock& request, LockDone done) override;
+  void cancel_lock(std::uint64_t ticket) override;
+  Result<msg::GetLock::Reply> get_lock(msg::GetLock request) override;
   Result<msg::Reply> ask(msg::Request) override { return fail(Code::kUnsupported, "test"); }
 
  private:
@@ -127,7 +150,10 @@ class MemoryFilesystem final : public client::Filesystem {
   void end(const std::shared_ptr<MemorySession>& session, bool list_as_aborted);
   void tell_others(FileId file, FileId parent, const std::string& name);
 
+  FileLock lock_of(const msg::SetLock& request) const;
+
   std::shared_ptr<MemoryPool> pool_;
+  ClientId number_;
   std::map<FileId, std::shared_ptr<MemorySession>> sessions_;  ///< guarded by the pool's mutex
   std::mutex events_mutex_;
   client::CacheEvents events_;

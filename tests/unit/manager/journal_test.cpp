@@ -392,7 +392,10 @@ TEST_CASE("links and FIFOs in a drain directory lead a new pool nowhere and do n
   State state;
   REQUIRE(import_drained(root, [&](Command command) { REQUIRE(state.apply(command)); }));
   CHECK(std::filesystem::exists(elsewhere.path + "/keep"));
-  CHECK(state.file_count() == 8);  // a, b, c, their files, a/folder, and the root
+  CHECK(state.file_count() == 9);  // a, b, c, their files, a/folder, c/fifo, and the root
+  const auto fifo = state.lookup((*state.lookup(kRootFile, "c", {}))->id, "fifo", {});
+  REQUIRE(fifo);
+  CHECK((*fifo)->type == FileType::kFifo);
   for (const char* folder : {"a", "b", "c"}) {
     const auto found = state.lookup(kRootFile, folder, {});
     REQUIRE(found);

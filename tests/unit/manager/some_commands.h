@@ -38,6 +38,7 @@ inline std::vector<Command> one_of_each() {
   RestoreFile restore;
   restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
   restore.attributes.naming = NamingState::kOn;
+  restore.attributes.device = 0x801;
   restore.parent = kRootFile;
   restore.name = "r";
   restore.xattrs = {{"user.b", "c"}};
@@ -51,34 +52,38 @@ inline std::vector<Command> one_of_each() {
   restore.drained_sets = {{"a.*.T1", 4}, {"a.*.T2", 6}};
   msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3, 4};
   const BeginGeneration generation{{20}, "a", 14, 15, {{1, 16, 17}, {3, 14, 0, 18}}};
-  return {BeginEpoch{{3}},
-          AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
-          commit,
-          AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9, true, {{40}, 1}},
-          AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true, {{40}, 2}},
-          RemoveName{kRootFile, "x", true, 1, true, {{40}, 3}},
-          RenameName{{20}, "a", kRootFile, "b", true, true, 10, true, {{40}, 4}},
-          ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true, {{40}, 5}},
-          ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11, {{40}, 6}},
-          DrainStarted{{10}},
-          Drained{{10}, 2},
-          Evict{{10}, 2, {0, 5}},
-          Mirrored{4},
-          MoveChunks{{1}, {{64, 128}, {256, 0}}},
-          restore,
-          RestoreCounters{{3}, 4, 5, {6, 7, 8, 9, 10}, {{{2}, 11}, {{3}, 12}}},
-          RestoreMirror{6, change},
-          SetPolicy{{20},
-                    {{{PolicyKey::kPurgeAfter, 60}, {PolicyKey::kKeep, kPolicyInherit}}},
-                    12,
-                    {{40}, 7}},
-          SetLatest{{20}, {30}, "a.*.T1", {"a.*.T0", 12}, 13},
-          ChangeCopies{{{{{1}, 64}, some_chunk().name, 1000, {{3}, 192}, {{2}, 128}},
-                        {{{1}, 256}, {}, 500, {{2}, 64}, {}}}},
-          MakeStripes{{{{some_chunk(), {{}, 500, 7, {{{2}, 64}}}}, {{{}, 1000, 8, {{{3}, 128}}}}}}},
-          generation,
-          DrainLost{{10}, 2},
-          RestoreCalls{{40}, 6, {7, 9}}};
+  return {
+      BeginEpoch{{3}},
+      AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
+      commit,
+      AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9, true, {{40}, 1}},
+      AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true, {{40}, 2}},
+      RemoveName{kRootFile, "x", true, 1, true, {{40}, 3}},
+      RenameName{{20}, "a", kRootFile, "b", true, true, 10, true, {{40}, 4}},
+      ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true, {{40}, 5}},
+      ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11, {{40}, 6}},
+      DrainStarted{{10}},
+      Drained{{10}, 2},
+      Evict{{10}, 2, {0, 5}},
+      Mirrored{4},
+      MoveChunks{{1}, {{64, 128}, {256, 0}}},
+      restore,
+      RestoreCounters{{3}, 4, 5, {6, 7, 8, 9, 10}, {{{2}, 11}, {{3}, 12}}},
+      RestoreMirror{6, change},
+      SetPolicy{{20},
+                {{{PolicyKey::kPurgeAfter, 60}, {PolicyKey::kKeep, kPolicyInherit}}},
+                12,
+                {{40}, 7}},
+      SetLatest{{20}, {30}, "a.*.T1", {"a.*.T0", 12}, 13},
+      ChangeCopies{{{{{1}, 64}, some_chunk().name, 1000, {{3}, 192}, {{2}, 128}},
+                    {{{1}, 256}, {}, 500, {{2}, 64}, {}}}},
+      MakeStripes{{{{some_chunk(), {{}, 500, 7, {{{2}, 64}}}}, {{{}, 1000, 8, {{{3}, 128}}}}}}},
+      generation,
+      DrainLost{{10}, 2},
+      RestoreCalls{{40}, 6, {7, 9}},
+      AddNode{{50}, kRootFile, "f", FileType::kBlockDevice, 0600, 1, 2, 0x801, 14, true, {{40}, 8}},
+      AddLink{{10}, {20}, "l", 15, true, {{40}, 9}},
+      RestoreLink{{10}, {20}, "l", true, true}};
 }
 
 }  // namespace stdchk::manager::test

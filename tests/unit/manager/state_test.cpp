@@ -1,5 +1,9 @@
 #include "manager/state/state.h"
 
+#include <sys/stat.h>
+
+#include <iterator>
+
 #include "core/base/limits.h"
 #include "tests/support/catch.h"
 
@@ -425,6 +429,99 @@ TEST_CASE("a pending file has the policy of the folder that it is to be in") {
   REQUIRE(state.apply(SetPolicy{{20}, {{{PolicyKey::kCopies, 2}}}, 5}));
   REQUIRE(state.make_pending({10}, {{20}, "f", 0600, 0, 0, 0, {}}, {7}, 5));
   CHECK(state.policy(*state.file({10})).get(PolicyKey::kCopies) == 2);
+}
+
+TEST_CASE("a file with two names is one file, and goes with the last of them") {
+  State state;
+  REQUIRE(state.apply(AddDirectory{{20}, kRootFile, "d"}));
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(AddLink{{10}, {20}, "b", 5}));
+  CHECK(find(state, "b", {20}) == FileId{10});
+  CHECK(state.attributes(*state.file({10})).link_count == 2);
+  CHECK(state.logical_bytes() == 1000);
+  CHECK_FALSE(state.apply(AddLink{{20}, kRootFile, "e"}));
+  CHECK_FALSE(state.apply(AddLink{{10}, kRootFile, "a"}));
+  CHECK(state.apply(RemoveName{kRootFile, "a"}));
+  CHECK(state.take_freed().empty());
+  CHECK(state.path(*state.file({10})) == "d/b");
+  CHECK(state.attributes(*state.file({10})).link_count == 1);
+  CHECK(state.logical_bytes() == 1000);
+  CHECK(state.apply(RemoveName{{20}, "b"}));
+  CHECK(state.take_freed().size() == 1);
+  CHECK(state.file({10}) == nullptr);
+}
+
+TEST_CASE("a rename over one of two names leaves the other, and two names of a file stay") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(AddLink{{10}, kRootFile, "b"}));
+  REQUIRE(state.apply(create({11}, "c", chunk_at(2))));
+  REQUIRE(state.apply(RenameName{kRootFile, "a", kRootFile, "b"}));
+  CHECK(find(state, "a") == FileId{10});
+  CHECK(find(state, "b") == FileId{10});
+  REQUIRE(state.apply(RenameName{kRootFile, "c", kRootFile, "b"}));
+  CHECK(find(state, "a") == FileId{10});
+  CHECK(find(state, "b") == FileId{11});
+  CHECK(state.take_freed().empty());
+  REQUIRE(state.apply(AddLink{{10}, kRootFile, "x"}));
+  REQUIRE(state.apply(RenameName{kRootFile, "x", kRootFile, "b"}));
+  CHECK(find(state, "b") == FileId{10});
+  CHECK(state.file({11}) == nullptr);
+  REQUIRE(state.apply(AddLink{{10}, kRootFile, "c"}));
+  CHECK(state.apply(create({12}, "c", chunk_at(3))));
+  CHECK(find(state, "c") == FileId{12});
+  CHECK(state.attributes(*state.file({10})).link_count == 2);
+}
+
+TEST_CASE("names of a drained file are names of one file in the drain directory") {
+  State state;
+  const auto queued = [&](std::size_t index) {
+    auto at = state.mirror_queue().begin();
+    std::advance(at, index);
+    return at->second;
+  };
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(AddLink{{10}, kRootFile, "b", 5, true}));
+  CHECK(state.mirror_queue().empty());
+  REQUIRE(state.apply(DrainStarted{{10}}));
+  REQUIRE(state.apply(Drained{{10}, 1}));
+  REQUIRE(state.mirror_queue().size() == 1);
+  CHECK(queued(0).kind == msg::MirrorKind::kLink);
+  CHECK(queued(0).path == "a");
+  CHECK(queued(0).other_path == "b");
+  REQUIRE(state.apply(AddLink{{10}, kRootFile, "c", 6, true}));
+  REQUIRE(state.mirror_queue().size() == 2);
+  CHECK(queued(1).other_path == "c");
+  const std::vector<Command> before = snapshot_of(state);
+  State restored;
+  for (const Command& command : before) REQUIRE(restored.apply(command));
+  CHECK(snapshot_of(restored) == before);
+  REQUIRE(state.apply(RemoveName{kRootFile, "a", false, 7, true}));
+  REQUIRE(state.mirror_queue().size() == 3);
+  CHECK(queued(2).kind == msg::MirrorKind::kUnlink);
+  CHECK(queued(2).path == "a");
+}
+
+TEST_CASE("a name goes in the drain directory only after the next name is there") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  REQUIRE(state.apply(DrainStarted{{10}}));
+  REQUIRE(state.apply(AddLink{{10}, kRootFile, "b", 5, true}));
+  REQUIRE(state.apply(RemoveName{kRootFile, "a", false, 7, true}));
+  REQUIRE(state.mirror_queue().size() == 2);
+  CHECK(state.mirror_queue().begin()->second.kind == msg::MirrorKind::kLink);
+  CHECK(state.mirror_queue().rbegin()->second.kind == msg::MirrorKind::kUnlink);
+}
+
+TEST_CASE("FIFOs and sockets are made in the drain directory, devices are not") {
+  State state;
+  REQUIRE(state.apply(AddNode{{30}, kRootFile, "f", FileType::kFifo, 0640, 1, 2, 0, 5, true}));
+  REQUIRE(state.apply(
+      AddNode{{31}, kRootFile, "n", FileType::kCharacterDevice, 0640, 1, 2, 0x103, 5, true}));
+  CHECK(state.attributes(*state.file({31})).device == 0x103);
+  REQUIRE(state.mirror_queue().size() == 1);
+  CHECK(state.mirror_queue().begin()->second.mode == (S_IFIFO | 0640));
+  CHECK_FALSE(state.apply(AddNode{{32}, kRootFile, "r", FileType::kRegular}));
 }
 
 TEST_CASE("an id that is there already, or none, makes no file") {

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "client/api/filesystem.h"
+#include "fuse/node_table.h"
+
+namespace stdchk::mount {
+
+/// A Handle is one open of a regular file. The kernel carries its address as file handle.
+struct Handle {
+  NodePtr node;
+  std::unique_ptr<client::File> file;
+  bool writes = false;
+  bool direct = false;
+  std::atomic<bool> killed{false};      ///< its last FLUSH came from a process that a signal ended
+  bool of_user = false;                 ///< opened by another user than root
+  std::atomic<std::uint64_t> calls{0};  ///< writes, or reads of a reader
+  std::atomic<std::uint64_t> call_bytes{0};
+  /// The value of Node::refreshes when `file` went on with the newest version.
+  std::atomic<std::uint64_t> refreshes{0};
+};
+
+}  // namespace stdchk::mount

@@ -1,0 +1,139 @@
+#include "manager/locks/lock_table.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+
+namespace stdchk::manager {
+namespace {
+
+tl::unexpected<Error> no_room() { return fail(Code::kSystem, "manager.lock", ENOLCK); }
+
+}  // namespace
+
+std::optional<FileLock> LockTable::excluding(const FileLock& wanted) const {
+  const auto of_file = held_.find({wanted.file, wanted.space});
+  if (of_file == held_.end()) return std::nullopt;
+  const auto& all = of_file->second.all();
+  const auto found =
+      std::ranges::find_if(all, [&](const FileLock& held) { return excludes(held, wanted); });
+  return found == all.end() ? std::nullopt : std::optional(*found);
+}
+
+void LockTable::cut(const FileLock& range) {
+  const auto of_file = held_.find({range.file, range.space});
+  if (of_file == held_.end()) return;
+  const std::size_t before = of_file->second.size();
+  of_file->second.cut(range);
+  lock_count_ = lock_count_ - before + of_file->second.size();
+  if (of_file->second.empty()) held_.erase(of_file);
+}
+
+void LockTable::put(const FileLock& lock) {
+  FileLocks& of_file = held_[{lock.file, lock.space}];
+  const std::size_t before = of_file.size();
+  of_file.put(lock);
+  lock_count_ = lock_count_ - before + of_file.size();
+}
+
+/// flock(2) gives up the lock before it waits for a lock of the other kind. Two owners that both
+/// want more than their shared lock would otherwise wait for each other.
+void LockTable::give_up_converted(const FileLock& wanted) {
+  if (wanted.space != msg::LockSpace::kFlock) return;
+  const auto of_file = held_.find({wanted.file, wanted.space});
+  if (of_file == held_.end()) return;
+  const bool other_kind = std::ranges::any_of(of_file->second.all(), [&](const FileLock& lock) {
+    return lock.owner == wanted.owner && lock.kind != wanted.kind;
+  });
+  if (other_kind) cut(wanted);
+}
+
+Result<msg::LockOutcome> LockTable::take(const FileLock& wanted) {
+  if (lock_count_ + waits_.size() + 2 > kLocksMax) return no_room();
+  give_up_converted(wanted);
+  if (excluding(wanted)) return msg::LockOutcome::kRefused;
+  put(wanted);
+  return msg::LockOutcome::kGranted;
+}
+
+Result<msg::LockOutcome> LockTable::wait(const FileLock& wanted, const WaitId& id, Time until) {
+  const auto known = std::ranges::find(waits_, id, &Wait::id);
+  STDCHK_ASSIGN(const msg::LockOutcome now, take(wanted));
+  if (now == msg::LockOutcome::kGranted) {
+    if (known != waits_.end()) waits_.erase(known);
+    return now;
+  }
+  if (known != waits_.end()) {
+    known->until = until;
+    return msg::LockOutcome::kWaits;
+  }
+  if (closes_a_circle(wanted)) return msg::LockOutcome::kDeadlock;
+  waits_.push_back({id, wanted, until});
+  return msg::LockOutcome::kWaits;
+}
+
+Status LockTable::release(const FileLock& range) {
+  // A lock may fall into two.
+  if (lock_count_ + waits_.size() + 1 > kLocksMax) return no_room();
+  cut(range);
+  return {};
+}
+
+void LockTable::erase_wait(const WaitId& id) {
+  waits_.remove_if([&](const Wait& wait) { return wait.id == id; });
+}
+
+/// True when the owner of `wanted` would wait for an owner that waits, directly or through others,
+/// for the owner of `wanted`. Only record locks count, as on a local file system.
+bool LockTable::closes_a_circle(const FileLock& wanted) const {
+  if (wanted.space != msg::LockSpace::kRecord) return false;
+  std::set<LockOwner> seen;
+  std::vector<const FileLock*> todo{&wanted};
+  while (!todo.empty()) {
+    const FileLock& at = *todo.back();
+    todo.pop_back();
+    const auto of_file = held_.find({at.file, at.space});
+    if (of_file == held_.end()) continue;
+    for (const FileLock& held : of_file->second.all()) {
+      if (!excludes(held, at)) continue;
+      if (held.owner == wanted.owner) return true;
+      if (!seen.insert(held.owner).second) continue;
+      for (const Wait& wait : waits_) {
+        if (wait.wanted.owner == held.owner && wait.wanted.space == msg::LockSpace::kRecord) {
+          todo.push_back(&wait.wanted);
+        }
+      }
+    }
+  }
+  return false;
+}
+
+std::vector<WaitId> LockTable::grant(const std::function<bool(const WaitId&)>& is_there) {
+  std::vector<WaitId> granted;
+  for (auto wait = waits_.begin(); wait != waits_.end();) {
+    if (excluding(wait->wanted) || !is_there(wait->id)) {
+      ++wait;
+      continue;
+    }
+    put(wait->wanted);
+    granted.push_back(wait->id);
+    wait = waits_.erase(wait);
+  }
+  return granted;
+}
+
+void LockTable::end(ClientId client) {
+  for (auto of_file = held_.begin(); of_file != held_.end();) {
+    lock_count_ -= of_file->second.size();
+    of_file->second.drop(client);
+    lock_count_ += of_file->second.size();
+    of_file = of_file->second.empty() ? held_.erase(of_file) : std::next(of_file);
+  }
+  waits_.remove_if([&](const Wait& wait) { return wait.id.client == client; });
+}
+
+void LockTable::expire(Time now) {
+  waits_.remove_if([&](const Wait& wait) { return wait.until < now; });
+}
+
+}  // namespace stdchk::manager

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "core/files/file_locks.h"
+#include "core/messages/messages.h"
+#include "core/values/types.h"
+
+namespace stdchk::manager {
+
+/// A WaitId names a request that waits for a lock: the client, and the client's ticket.
+struct WaitId {
+  ClientId client;
+  std::uint64_t ticket = 0;
+  auto operator<=>(const WaitId&) const = default;
+};
+
+/// A LockTable has the locks of all clients on files, and the requests that wait for locks. It
+/// follows flock(2) and fcntl(2). An owner never excludes itself. A new lock replaces the owner's
+/// lock on the same bytes. flock() gives up the old lock before it waits.
+///
+/// Threads: one.
+/// Errors: kSystem with ENOLCK when kLocksMax is reached. A call that fails changes nothing.
+/// Limits: kLocksMax locks and waits. A call takes time in proportion to the locks of the file. A
+///   wait for a record lock also takes time in proportion to the waits in its chain.
+/// Not: durable. Clients claim their locks from the next manager.
+class LockTable {
+ public:
+  static constexpr std::size_t kLocksMax = std::size_t{1} << 20;
+
+  /// Takes the lock, unless another owner's lock excludes it (kRefused).
+  Result<msg::LockOutcome> take(const FileLock& wanted);
+  /// Takes the lock, or keeps the request in the queue until `until` (kWaits). To call it again
+  /// with the same id renews the time. kDeadlock: the owner would wait for itself, by record locks.
+  Result<msg::LockOutcome> wait(const FileLock& wanted, const WaitId& id, Time until);
+  void cancel(const WaitId& id) { erase_wait(id); }
+  /// Releases what the owner has in the range.
+  Status release(const FileLock& range);
+  /// Grants waiting requests that nothing excludes any more, the oldest first. Skips requests of
+  /// which `is_there(id)` is false. Returns the granted requests, which wait no more.
+  std::vector<WaitId> grant(const std::function<bool(const WaitId&)>& is_there);
+  /// Drops the locks and waits of a client.
+  void end(ClientId client);
+  /// Drops requests that were not renewed in time.
+  void expire(Time now);
+
+  /// Returns a lock that excludes `wanted`.
+  std::optional<FileLock> excluding(const FileLock& wanted) const;
+  std::size_t lock_count() const { return lock_count_; }
+  std::size_t wait_count() const { return waits_.size(); }
+
+ private:
+  using Key = std::pair<FileId, msg::LockSpace>;
+  struct Wait {
+    WaitId id;
+    FileLock wanted;
+    Time until{};
+  };
+  void put(const FileLock& lock);
+  void cut(const FileLock& range);
+  void erase_wait(const WaitId& id);
+  bool closes_a_circle(const FileLock& wanted) const;
+  void give_up_converted(const FileLock& wanted);
+
+  std::map<Key, FileLocks> held_;
+  std::list<Wait> waits_;  ///< the oldest first
+  std::size_t lock_count_ = 0;
+};
+
+}  // namespace stdchk::manager

@@ -1,0 +1,129 @@
+#include "manager/locks/lock_table.h"
+
+#include <limits>
+
+#include "tests/support/catch.h"
+
+using namespace stdchk;
+using namespace stdchk::manager;
+using namespace std::chrono_literals;
+using Kind = msg::LockKind;
+using Outcome = msg::LockOutcome;
+using Space = msg::LockSpace;
+
+namespace {
+
+constexpr std::uint64_t kEnd = std::numeric_limits<std::uint64_t>::max();
+constexpr Time kLater{1h};
+
+FileLock record(std::uint64_t owner, Kind kind, std::uint64_t first = 0, std::uint64_t last = kEnd,
+                std::uint64_t file = 10) {
+  return {FileId{file}, Space::kRecord, kind, {ClientId{1}, owner}, 7, first, last};
+}
+
+FileLock flock(std::uint64_t client, Kind kind) {
+  return {FileId{10}, Space::kFlock, kind, {ClientId{client}, 1}, 7, 0, kEnd};
+}
+
+Outcome take(LockTable& table, const FileLock& lock) { return table.take(lock).value(); }
+
+std::vector<WaitId> grant(LockTable& table) {
+  return table.grant([](const WaitId&) { return true; });
+}
+
+}  // namespace
+
+TEST_CASE("locks exclude each other as flock and fcntl say") {
+  LockTable table;
+  CHECK(take(table, record(1, Kind::kShared, 0, 9)) == Outcome::kGranted);
+  CHECK(take(table, record(2, Kind::kShared, 5, 20)) == Outcome::kGranted);
+  CHECK(take(table, record(3, Kind::kExclusive, 9, 9)) == Outcome::kRefused);
+  CHECK(take(table, record(3, Kind::kExclusive, 21, 30)) == Outcome::kGranted);
+  CHECK(take(table, record(1, Kind::kExclusive, 0, 4)) == Outcome::kGranted);
+  CHECK(take(table, record(1, Kind::kExclusive, 0, 5)) == Outcome::kRefused);
+  CHECK(take(table, record(1, Kind::kExclusive, 0, 4, 11)) == Outcome::kGranted);
+  // Locks of flock() and of fcntl() do not see each other.
+  CHECK(take(table, flock(4, Kind::kExclusive)) == Outcome::kGranted);
+  CHECK(take(table, flock(5, Kind::kShared)) == Outcome::kRefused);
+  const auto held = table.excluding(record(9, Kind::kShared, 2, 3));
+  REQUIRE(held);
+  CHECK(held->owner.number == 1);
+  CHECK(held->first == 0);
+  CHECK(held->last == 4);
+}
+
+TEST_CASE("a release may leave two locks, and locks side by side become one") {
+  LockTable table;
+  CHECK(take(table, record(1, Kind::kExclusive, 0, kEnd)) == Outcome::kGranted);
+  REQUIRE(table.release(record(1, Kind::kNone, 10, 19)));
+  CHECK(table.lock_count() == 2);
+  CHECK(take(table, record(2, Kind::kExclusive, 10, 19)) == Outcome::kGranted);
+  CHECK(take(table, record(2, Kind::kShared, 9, 9)) == Outcome::kRefused);
+  CHECK(take(table, record(2, Kind::kShared, 20, 20)) == Outcome::kRefused);
+  REQUIRE(table.release(record(2, Kind::kNone)));
+  CHECK(take(table, record(1, Kind::kExclusive, 10, 19)) == Outcome::kGranted);
+  CHECK(table.lock_count() == 1);
+  CHECK(take(table, record(1, Kind::kShared, 5, 6)) == Outcome::kGranted);
+  CHECK(table.lock_count() == 3);
+  REQUIRE(table.release(record(1, Kind::kNone)));
+  CHECK(table.lock_count() == 0);
+}
+
+TEST_CASE("waits are granted in the order in which they came") {
+  LockTable table;
+  REQUIRE(take(table, flock(1, Kind::kExclusive)) == Outcome::kGranted);
+  const auto wait = [&](std::uint64_t client, Kind kind) {
+    return table.wait(flock(client, kind), {ClientId{client}, 5}, kLater).value();
+  };
+  CHECK(wait(2, Kind::kExclusive) == Outcome::kWaits);
+  CHECK(wait(3, Kind::kShared) == Outcome::kWaits);
+  CHECK(wait(4, Kind::kShared) == Outcome::kWaits);
+  CHECK(wait(2, Kind::kExclusive) == Outcome::kWaits);  // a repeat
+  CHECK(table.wait_count() == 3);
+  CHECK(grant(table).empty());
+  REQUIRE(table.release(flock(1, Kind::kNone)));
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{2}, 5}});
+  REQUIRE(table.release(flock(2, Kind::kNone)));
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{3}, 5}, {ClientId{4}, 5}});
+  CHECK(table.lock_count() == 2);
+}
+
+TEST_CASE("waits that are cancelled, not repeated, or of a client that has ended get no lock") {
+  LockTable table;
+  REQUIRE(take(table, flock(1, Kind::kExclusive)) == Outcome::kGranted);
+  for (std::uint64_t client = 2; client <= 4; ++client) {
+    const Time until{client == 3 ? 10s : 20s};
+    REQUIRE(table.wait(flock(client, Kind::kExclusive), {ClientId{client}, 5}, until));
+  }
+  table.cancel({ClientId{2}, 5});
+  table.expire(Time{15s});
+  table.end(ClientId{1});
+  CHECK(table.lock_count() == 0);
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{4}, 5}});
+  CHECK(table.wait_count() == 0);
+}
+
+TEST_CASE("a wait that would close a circle of record locks is a deadlock") {
+  LockTable table;
+  REQUIRE(take(table, record(1, Kind::kExclusive, 0, 0)) == Outcome::kGranted);
+  REQUIRE(take(table, record(2, Kind::kExclusive, 1, 1)) == Outcome::kGranted);
+  REQUIRE(take(table, record(3, Kind::kExclusive, 0, 0, 11)) == Outcome::kGranted);
+  CHECK(table.wait(record(1, Kind::kExclusive, 1, 1), {ClientId{1}, 1}, kLater) == Outcome::kWaits);
+  CHECK(table.wait(record(2, Kind::kExclusive, 0, 0, 11), {ClientId{1}, 2}, kLater) ==
+        Outcome::kWaits);
+  CHECK(table.wait(record(3, Kind::kShared, 0, 0), {ClientId{1}, 3}, kLater) == Outcome::kDeadlock);
+  // The others go on.
+  REQUIRE(table.release(record(3, Kind::kNone, 0, kEnd, 11)));
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{1}, 2}});
+}
+
+TEST_CASE("two shared locks of flock() that both become exclusive do not wait for each other") {
+  LockTable table;
+  REQUIRE(take(table, flock(1, Kind::kShared)) == Outcome::kGranted);
+  REQUIRE(take(table, flock(2, Kind::kShared)) == Outcome::kGranted);
+  CHECK(table.wait(flock(1, Kind::kExclusive), {ClientId{1}, 5}, kLater) == Outcome::kWaits);
+  CHECK(table.wait(flock(2, Kind::kExclusive), {ClientId{2}, 5}, kLater) == Outcome::kGranted);
+  CHECK(grant(table).empty());
+  REQUIRE(table.release(flock(2, Kind::kNone)));
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{1}, 5}});
+}
