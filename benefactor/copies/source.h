@@ -104,7 +104,7 @@ class SourceRead final : public transport::Operation {
  public:
   SourceRead(SourceReader& reader, std::uint32_t index) : reader_(&reader), index_(index) {}
   std::uint32_t index() const { return index_; }
-  /// Nobody waits for it any more.
+  /// The reader no longer waits for this read.
   void forget() { reader_ = nullptr; }
 
  protected:

@@ -16,7 +16,7 @@ struct Wanted {
   std::int64_t mtime_ns = 0;
 };
 
-/// The mode of a drained file whose owner or group may be others than those of the pool's file.
+/// Returns the mode of a drained file whose owner or group may differ from the pool's file.
 /// No user gets more rights on the drained file than on the pool's file. Set-ID bits stay only with
 /// the requested owner and group. A user whose class changes gets only rights that both classes
 /// have (docs/guide/security.md).
@@ -24,12 +24,12 @@ std::uint32_t mode_without_widening(std::uint32_t mode, bool uid_is_right, bool 
 
 enum class Acl : std::uint8_t {
   kKept,
-  kNone,  ///< what the drain directory has given to a new file or folder goes
+  kNone,  ///< removes the default list that a new file or folder got from the drain directory
 };
 
 /// Sets owner, mode and modification time of the file or folder behind `fd`, which may have been
-/// opened with O_PATH. The owner is set as far as this process may: not being root is no error, but
-/// then mode_without_widening() is the mode.
+/// opened with O_PATH. Without the right to change the owner, this is no
+/// error, and mode_without_widening() gives the mode.
 Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path, Acl acl);
 
 }  // namespace stdchk::benefactor

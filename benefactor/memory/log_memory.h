@@ -12,14 +12,14 @@ namespace stdchk::benefactor {
 struct LogRoom {
   std::uint64_t base_bytes = 0;  ///< taken at the start, and kept
   std::uint64_t bytes_max = 0;   ///< taken when it is needed, and given back afterwards
-  /// Asked before so many bytes more than `base_bytes` are taken; null: they always may be.
+  /// Returns whether the log may take this many bytes more than `base_bytes`. nullptr: always.
   std::function<bool(std::uint64_t more_bytes)> may_grow{};
 };
 
 /// A LogMemory is one contiguous range of addresses that gets its memory in steps.
 ///
 /// Owns: the mapping. Threads: one.
-/// Errors: ensure() answers false when the memory cannot be had; what was there stays.
+/// Errors: ensure() returns false when the memory is not available; earlier content stays.
 class LogMemory {
  public:
   /// Takes and touches `room.base_bytes`: a later shortage of memory cannot refuse them.

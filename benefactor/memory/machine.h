@@ -39,7 +39,7 @@ Outcome<void> check_disk(std::uint64_t bytes, const std::string& directory);
 /// Refuses with kMemlock when `bytes` cannot be pinned under `limit`; `privileged` processes
 /// (CAP_IPC_LOCK) have no limit.
 Outcome<void> check_memlock(std::uint64_t bytes, std::uint64_t limit, bool privileged);
-/// The same, with this process's limit and privilege.
+/// Like the other check_memlock(), with this process's limit and privilege.
 Outcome<void> check_memlock(std::uint64_t bytes);
 
 }  // namespace stdchk::benefactor

@@ -7,7 +7,7 @@
 
 namespace stdchk::benefactor {
 
-/// A ClientFence remembers which clients may not attach any more (rule M3).
+/// A ClientFence remembers the fenced clients, which may not attach (rule M3).
 ///
 /// Client ids grow and are never reused, so bounded memory suffices. When more than
 /// `remembered_max` ids are fenced, all ids below the smallest remembered one count as fenced. That

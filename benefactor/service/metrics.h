@@ -5,7 +5,7 @@
 
 namespace stdchk::benefactor {
 
-/// Exposes what a benefactor knows of itself. Only its manager knows how much of the arena is used.
+/// Adds a benefactor's own figures. Only the manager knows how much of the arena is used.
 /// Threads: the reactor's.
 void collect(const Service& service, metrics::Exposition& to);
 

@@ -54,10 +54,10 @@ struct Config {
   std::uint64_t log_bytes = 0;      ///< for the metadata log, taken at once; 0: none
   std::uint64_t log_bytes_max = 0;  ///< limit of its growth; both 0: no metadata log
   std::function<bool(std::uint64_t more_bytes)> log_may_grow;  ///< as in LogRoom
-  /// Runs drain jobs and moves; nothing may run on it any more when the service ends. Null: threads
-  /// of the service's own.
+  /// Runs drain jobs and moves. Must have run all of them before the service ends. nullptr: the
+  /// service starts threads of its own.
   Executor* executor = nullptr;
-  /// Null: drains into files of the directory (benefactor/drain/file_drainer.h).
+  /// nullptr: drains into files of the directory (benefactor/drain/file_drainer.h).
   DrainerFactory make_drainer;
   /// Called instead of sleeping when a job waits for its rate; null: sleeps.
   std::function<void(Duration)> pause;

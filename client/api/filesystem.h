@@ -90,7 +90,7 @@ struct SessionFigures {
 ///   several steps (a close that commits and waits for copies) has this time for each step.
 class File {
  public:
-  /// Without close(): drops what is not committed, and aborts the session with its last opener.
+  /// Without close(): drops uncommitted bytes. The last opener's destructor aborts the session.
   virtual ~File() = default;
   virtual FileId id() const = 0;
   /// The attributes as this opener sees them now, uncommitted writes included.
@@ -109,20 +109,20 @@ class File {
   /// fsync. For an A.Ni.Tj image: waits until its bytes are stored, and publishes nothing. For any
   /// other file: commits.
   virtual Status sync() = 0;
-  /// Commits what was written since the last commit, as a new visible version. Idempotent.
+  /// Commits all bytes written since the last commit, as a new visible version. Idempotent.
   virtual Status commit() = 0;
-  /// Commits what was written as the content that the drained `version` already has. The content is
-  /// in memory again; the file does not change and stays drained. kStale when `version` is not the
-  /// newest, or not drained.
+  /// Commits the written bytes as the content of the drained `version`. Afterwards the content is
+  /// in memory again; the file does not change and stays drained. Fails with kStale when `version`
+  /// is not the newest version, or is not drained.
   virtual Status commit_as(Version version) = 0;
-  /// A commit() before a close. With CloseMode::kEarly it returns when the commit has begun; the
-  /// next call reports a failure.
+  /// Like commit(), for a close that follows. With CloseMode::kEarly it returns when the commit has
+  /// begun, and the next call reports a failure.
   virtual Status flush() { return commit(); }
-  /// True when close() would commit: this opener has written since its last commit, or is the last
-  /// opener of a session with uncommitted bytes.
+  /// Returns true when close() would commit: this opener has written since its last commit, or is
+  /// the last opener of a session with uncommitted bytes.
   virtual bool dirty() const = 0;
-  /// Drops what was not committed, for all openers of the session. The next open of the name finds
-  /// the content from before.
+  /// Drops uncommitted bytes, for all openers of the session. The next open of the name finds the
+  /// last committed content.
   virtual void abort() = 0;
   /// Ends this opener, with a commit first if it is dirty(). The bytes of other openers stay
   /// uncommitted until those close. The File must not be used afterwards, whatever close() returns.
@@ -191,8 +191,8 @@ class Filesystem {
   virtual Result<msg::GetDebt::Reply> debt(FileId file, Version version) = 0;
 
   virtual Result<std::unique_ptr<File>> open(FileId file, OpenFlags flags) = 0;
-  /// Opens `version` of the file for reading. The manager keeps the version as long as it is open.
-  /// kStale: the manager has it no more.
+  /// Opens `version` of the file for reading. The manager keeps an open version. Fails with kStale
+  /// when the version no longer exists.
   virtual Result<std::unique_ptr<File>> open_version(FileId /*file*/, Version /*version*/) {
     return fail(Code::kUnsupported, "client.open_version");
   }

@@ -93,7 +93,7 @@ Result<msg::GetLock::Reply> BlockingNames::get_lock(msg::GetLock request) {
   return ask_for(std::move(request));
 }
 
-/// Replaces size and times by those of the session, if this process writes the file.
+/// If this process writes the file, takes size and times from its session.
 Attributes BlockingNames::seen(Attributes attributes) {
   const Lock lock(engine_->shared().mutex);
   const SessionPtr session = engine_->sessions().find(attributes.id);
@@ -255,7 +255,7 @@ Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& chang
   return seen(reply.attributes);
 }
 
-/// Drops a negative cache entry for the name, and caches the attributes of what was made.
+/// Drops a negative cache entry for the name, and caches the attributes of the new file or folder.
 template <class Reply>
 Result<Attributes> BlockingNames::made(FileId parent, std::string_view name,
                                        const Result<Reply>& reply) {

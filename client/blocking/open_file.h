@@ -32,7 +32,8 @@ class OpenFile {
   Attributes attributes(Lock& lock) const STDCHK_REQUIRES(engine_lock);
   /// The owner of the file at the open; msg::kUnknownUid for a new file.
   std::uint32_t owner() STDCHK_REQUIRES(engine_lock);
-  /// Adds to `done` what it copied to `out` from `offset` + `done` on. Success: nothing is left.
+  /// Copies bytes from `offset` + `done` on to `out`, and adds their number to `done`. Succeeds
+  /// when `out` is full or the file ends.
   Status read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std::size_t& done)
       STDCHK_REQUIRES(engine_lock);
   /// Returns where the bytes lie in the cache, if they are in one chunk. Otherwise returns an empty
@@ -51,10 +52,10 @@ class OpenFile {
   Status submit(Lock& lock, std::uint64_t offset, std::size_t bytes) STDCHK_REQUIRES(engine_lock);
   /// Makes the borrowed slot the chunk at `offset`. The slot belongs to the window afterwards.
   Status adopt(Lock& lock, Slot& slot, std::uint64_t offset) STDCHK_REQUIRES(engine_lock);
-  /// Goes on with the newest version, which has these attributes; see File::refresh(). kWouldBlock:
-  /// call again after a change.
+  /// Continues with the newest version, which has these attributes; see File::refresh(). After
+  /// kWouldBlock, call it again after a change.
   Status refresh(Lock& lock, const Attributes& newest) STDCHK_REQUIRES(engine_lock);
-  /// Gives up what was reserved and not submitted.
+  /// Gives back slots that were reserved and not submitted.
   void drop_reserved() STDCHK_REQUIRES(engine_lock);
   /// Drops the session and the map.
   void release(Lock& lock) STDCHK_REQUIRES(engine_lock);

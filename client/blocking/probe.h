@@ -19,7 +19,7 @@ struct ProbedRail {
   Error why_not;  ///< why a rail that was tried does not work; kWouldBlock: it was not tried
 };
 
-/// Probed is what was measured of one benefactor.
+/// Probed holds the measurements of one benefactor.
 struct Probed {
   msg::BenefactorInfo benefactor;
   std::vector<ProbedRail> rails;  ///< the best one first

@@ -144,7 +144,7 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
   shared_.changed.notify_all();
 }
 
-/// Takes the pool's settings, and replaces those that this client has settings of its own for.
+/// Takes the pool's settings. This client's own settings replace the pool's.
 void Engine::take_settings(const msg::PoolConfig& pool) {
   msg::PoolConfig& settings = state_.registration.pool;
   settings = pool;

@@ -75,7 +75,7 @@ class Engine final : private ManagerListener {
   Shared& shared() { return shared_; }
   Clock& clock() { return reactor_.clock(); }
   ChunkHasher& hasher() { return hasher_; }
-  /// A token; whoever holds it counts as one reader in Figures::reader_count.
+  /// Returns a token. Figures::reader_count counts the holders of tokens.
   std::shared_ptr<const void> counted_reader() const { return readers_; }
 
   // ---- any thread, lock held

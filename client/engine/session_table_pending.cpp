@@ -1,5 +1,5 @@
 // Files without a version. The manager keeps their names and attributes only in its memory. So the
-// client remembers what the manager was told, and tells a restarted manager again.
+// client remembers its changes of them, and reports them to a restarted manager.
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -16,7 +16,7 @@ template <class M>
 constexpr bool kChangesPending =
     kIsOneOf<M, msg::SetAttributes, msg::SetXattr, msg::Rename, msg::Remove>;
 
-/// True when the error leaves open whether the manager has done what it was asked.
+/// Returns true when the manager may or may not have executed the request that failed.
 bool is_unsure(Code code) {
   return code == Code::kManagerLost || code == Code::kDeadline || code == Code::kPeerLost ||
          code == Code::kCancelled || code == Code::kMalformed;

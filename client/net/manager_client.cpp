@@ -259,7 +259,8 @@ void ManagerClient::give_up(std::uint64_t id) {
   done(failure(Code::kManagerLost, "client.manager"));
 }
 
-/// Drops repeated calls: the manager has forgotten this client, and what the calls were to end.
+/// Drops repeated calls: the manager has forgotten this client, with the sessions and pins that
+/// these calls should end.
 void ManagerClient::forget_given_up() {
   std::erase_if(calls_, [](const auto& call) { return call.second.given_up; });
 }

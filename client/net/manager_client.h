@@ -90,7 +90,7 @@ class ManagerClient final : public rpc::PeerHandler {
     bool sent_before = false;  ///< over any link
     bool given_up = false;     ///< `done` was called with kManagerLost
   };
-  /// An Identity is what the manager has made of this client.
+  /// An Identity is the manager's answer to a registration: the numbers of this client.
   struct Identity {
     ClientId client;
     ClientId first;  ///< the first number of this client

@@ -20,8 +20,8 @@ class Memory {
   /// Fails when an endpoint cannot register the memory.
   static Result<std::unique_ptr<Memory>> create(std::size_t bytes,
                                                 const std::vector<transport::Endpoint*>& endpoints);
-  /// Removes from `endpoints` those that cannot register the memory, and logs each. Fails when none
-  /// is left.
+  /// Removes the endpoints that cannot register the memory from `endpoints`, and logs each. Fails
+  /// when no endpoint is left.
   static Result<std::unique_ptr<Memory>> create_where_possible(
       std::size_t bytes, std::vector<transport::Endpoint*>& endpoints);
   ~Memory();

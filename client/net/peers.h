@@ -122,7 +122,7 @@ class Peers {
   void update(const std::vector<msg::BenefactorInfo>& benefactors);
   /// Starts a transfer. Transfer::finished reports its end.
   void submit(Transfer& transfer);
-  /// Closes all links; every transfer ends with kCancelled or what the link says.
+  /// Closes all links. Every transfer ends with kCancelled, or with an error of its link.
   void close();
   bool knows(BenefactorId benefactor) const { return links_.contains(benefactor); }
   /// Returns the rails of a benefactor, the best first; nullptr when it is not known.

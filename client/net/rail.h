@@ -20,7 +20,7 @@ namespace stdchk::client {
 
 class Rail;
 
-/// A RailOwner hears of changes in its rails. It must not destroy the calling rail.
+/// A RailOwner handles changes of its rails. Its functions must not destroy the calling rail.
 class RailOwner {
  public:
   virtual ~RailOwner() = default;

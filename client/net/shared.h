@@ -9,7 +9,8 @@
 
 namespace stdchk::client {
 
-/// An EngineLock is the capability to touch what the lock of an engine guards.
+/// An EngineLock is the capability, for Clang's analysis, to use the data that an engine's lock
+/// guards.
 class STDCHK_CAPABILITY("engine's lock") EngineLock {
  public:
   /// Tells the analysis that the caller holds the lock. For callbacks of functions that also work

@@ -19,13 +19,13 @@ namespace stdchk::client {
 
 /// A DrainedReader opens and reads files of the drain directory on the threads of a FileExecutor.
 ///
-/// Such files may hang. After kHangsAfter a read counts as hanging, and after kGivesUpAfter as
-/// late: its caller should drop it. A read that waits for a thread is late when a read of the same
-/// user hangs.
+/// Files of the drain directory may hang. After kHangsAfter a read counts as hanging. After
+/// kGivesUpAfter it counts as late, and its caller should drop it. A read that waits for a thread
+/// is late when a read of the same user hangs.
 ///
-/// Owns: the reads under way. A read that hangs outlives its caller's interest.
+/// Owns: the reads under way. A read that hangs stays after its caller has dropped it.
 /// Threads: any, with the engine's lock held.
-/// Errors: Outcome says them. kCorrupt: the file is not what was drained.
+/// Errors: in Outcome. kCorrupt: the file was replaced or changed after the drain.
 class DrainedReader {
  public:
   static constexpr Duration kHangsAfter = std::chrono::seconds(5);
@@ -38,7 +38,7 @@ class DrainedReader {
     std::function<void(FileWork)> read_later;  ///< lock held
     std::string directory;                     ///< empty: there are no drained files
   };
-  /// An Outcome is what a thread has got of the file.
+  /// An Outcome is the result of an open or a read on a thread.
   struct Outcome {
     std::vector<std::byte> bytes;         ///< of read()
     std::shared_ptr<DrainedFile> opened;  ///< of open(); nullptr: not there, or `refused`
@@ -84,7 +84,7 @@ class DrainedReader {
     /// Fails a call on a file of a user whose files hang, when that user has more calls than
     /// all calls leave free of kWaitsMax. A mount's threads serve all users.
     Status check() const STDCHK_REQUIRES(engine_lock);
-    /// As `status`; a wait for files that hang which has come to its deadline is an input error.
+    /// Returns `status`. If the deadline ended a wait for files that hang, returns an input error.
     Status end(Status status) const STDCHK_REQUIRES(engine_lock);
 
    private:

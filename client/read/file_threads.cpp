@@ -54,7 +54,7 @@ void FileThreads::run(FileWork work) {
   thread.detach();
 }
 
-/// Takes work of the next user in turn who may have one more thread.
+/// Takes work of the next user, in turn, whose number of threads is below the limit.
 bool FileThreads::take(State& state, FileWork& work) {
   const auto try_line = [&](auto at) STDCHK_REQUIRES(state.mutex) {
     Line& line = at->second;

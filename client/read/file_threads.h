@@ -17,7 +17,7 @@ namespace stdchk::client {
 struct FileWork {
   std::uint32_t owner = 0;        ///< the pool's user who owns the file
   std::function<void()> read;     ///< may hang for ever; uses only objects that it owns
-  std::function<void()> deliver;  ///< hands over what was read; soon over
+  std::function<void()> deliver;  ///< hands over the result of `read`; must not block
 };
 
 /// A FileExecutor does FileWork: read, then deliver.
@@ -42,15 +42,15 @@ class ExecutedFiles final : public FileExecutor {
   Executor& executor_;
 };
 
-/// A FileThreads does the work on threads of its own, and keeps users apart. Files of one user that
-/// hang hold up no file of another user.
+/// A FileThreads does the work on threads of its own, and keeps users apart. If files of one user
+/// hang, other users do not wait.
 ///
-/// Each user has kThreadsOfOne threads at most, and work beyond that waits in the user's own line.
+/// Each user has kThreadsOfOne threads at most. Further work waits in the user's own queue.
 /// While there are fewer than kThreadsForMore threads, a new thread is started for any user. While
 /// there are fewer than kThreadsMax, a new thread is started only for a user without a thread.
 ///
-/// Owns: its threads; one without work for kIdle ends. The destructor drops what was not begun and
-///   waits kEndPatience for what was. A thread that hangs longer is left behind: it ends with its
+/// Owns: its threads. A thread without work for kIdle ends. The destructor drops waiting work, and
+///   waits kEndPatience for running work. A thread that hangs longer is abandoned: it ends with the
 ///   file system's answer, or with the process, and delivers nothing.
 /// Threads: any.
 class FileThreads final : public FileExecutor {

@@ -29,7 +29,7 @@ CacheKey key_of(const Chunk& chunk) {
 
 }  // namespace
 
-/// A Range is what the caller wants, and the whole parts that contain it.
+/// A Range is the bytes that the caller wants, and the whole parts that contain them.
 struct PartReader::Range {
   Range(const Chunk& chunk, std::uint32_t from, MutableByteSpan to)
       : offset(from),
@@ -54,7 +54,7 @@ struct PartReader::Range {
   }
 
   /// Reads the content from `from` to `to` and checks each part: `is_right(number, crc)` says
-  /// whether the part has the right CRC. Copies to `out` what is wanted.
+  /// whether the part has the right CRC. Copies the bytes that the caller wants to `out`.
   template <class IsRight>
   Status read(const transport::DirectMemory& memory, const Extent& extent, std::uint32_t from,
               std::uint32_t to, IsRight is_right) const {
@@ -150,7 +150,7 @@ Result<bool> PartReader::read_direct(Lock& lock, const Chunk& chunk, const Range
     if (!learned.empty()) crcs_.learn(key, std::move(learned));
     return true;
   }
-  // Reader finds out what is wrong, and reports it.
+  // The Reader then reads the whole chunk, finds the fault, and reports it.
   crcs_.forget(key);
   direct_.erase(copy->benefactor);
   return false;
@@ -212,7 +212,7 @@ void PartReader::finished(Fetch& fetch, const Status& status) {
     entry.state = CacheState::kFetched;
     if (fetch.direct_memory != nullptr) learn(fetch.at.benefactor, fetch.direct_memory);
   } else {
-    // Without the CRCs, whoever waits reads the whole chunk, from another copy if need be.
+    // Without the CRCs, waiting readers read the whole chunk, from another copy if this one fails.
     crcs_.forget(fetch.chunk);
     cache_.erase(entry);  // and the fetch
   }

@@ -357,8 +357,8 @@ Status Reader::make_plain(Fetch& fetch) const {
     return fail(Code::kCorrupt, "client.read checksum");
   }
   if (!is_sealed(chunk.name)) return {};
-  // Otherwise the key is another pool's, or somebody has changed the bytes who knows about
-  // checksums: another copy may be better.
+  // If the seal does not open, the key belongs to another pool, or an attacker has changed the
+  // bytes and the checksum. Another copy may be good.
   return host_.sealer->open(chunk.name, bytes).has_value() ? Status{} : fail(kNoKey);
 }
 

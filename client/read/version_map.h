@@ -96,7 +96,7 @@ class MapStore {
   void reload(const VersionMapPtr& map) STDCHK_REQUIRES(engine_lock);
   /// Tells the manager that this copy did not match its checksum.
   void report_wrong(const VersionMap& map, const Extent& copy) STDCHK_REQUIRES(engine_lock);
-  /// Returns the pins of maps that nobody holds any more.
+  /// Gives back the pins of maps without a holder.
   void collect() STDCHK_REQUIRES(engine_lock);
   /// Forgets all pins, because the manager has forgotten them.
   void forget_pins() STDCHK_REQUIRES(engine_lock);

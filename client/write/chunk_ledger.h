@@ -23,12 +23,12 @@ class ChunkLedger {
   std::uint64_t count() const STDCHK_REQUIRES(engine_lock) { return count_; }
   void stored(OutChunk& chunk, SlotState from) STDCHK_REQUIRES(engine_lock);
   void drop(OutChunk& chunk, SlotState from) STDCHK_REQUIRES(engine_lock);
-  /// Ends a chunk in state placing that nobody needs. If it has written copies it counts as stored,
+  /// Ends an unneeded chunk in state placing. If the chunk has written copies, it counts as stored,
   /// so that their extents are given back.
   void finish_unneeded(OutChunk& chunk) STDCHK_REQUIRES(engine_lock);
-  /// Records that `length` bytes of the file do not refer to the piece's chunk any more.
+  /// Records that `length` bytes of the file no longer refer to the piece's chunk.
   void removed(const Piece& piece, std::uint64_t length) STDCHK_REQUIRES(engine_lock);
-  /// True when nobody needs the chunk: nothing refers to it, or the session has failed.
+  /// Returns true when no byte of the file refers to the chunk, or when the session has failed.
   bool unneeded(const OutChunk& chunk) const STDCHK_REQUIRES(engine_lock) {
     return core_.error.has_value() || chunk.live_bytes == 0;
   }

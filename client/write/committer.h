@@ -9,7 +9,8 @@
 
 namespace stdchk::client {
 
-/// A Committer makes what a session has written a version, or only stored (sync).
+/// A Committer makes a version of the bytes that a session has written. A sync only waits
+/// until all bytes are stored.
 ///
 /// | step     | leaves when                                                       |
 /// |----------|-------------------------------------------------------------------|
@@ -21,11 +22,11 @@ namespace stdchk::client {
 /// Errors: a commit that fails makes the session fail.
 class Committer {
  public:
-  /// Calls `committed` when the manager has confirmed a commit, before anyone is told.
+  /// Calls `committed` when the manager has confirmed a commit, before any waiting call returns.
   Committer(SessionCore& core, WrittenFile& written, std::function<void()> committed);
 
   // ---- sync
-  /// Begins to wait until all that is in the window now is stored.
+  /// Begins to wait until all bytes that are now in the window are stored.
   CompletionPtr start_sync() STDCHK_REQUIRES(engine_lock);
   bool has_syncs() const STDCHK_REQUIRES(engine_lock) { return !syncs_.empty(); }
   /// Ends the syncs whose slots are all stored; all, when the session has failed.

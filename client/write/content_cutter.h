@@ -63,7 +63,7 @@ class ContentCutter {
   ScanPtr take(Slot& slot, std::uint64_t base);
   /// True when a run continues at this offset.
   bool continues_at(std::uint64_t file_offset) const;
-  /// Marks the boundaries of `scan` as known, and cuts what can be cut.
+  /// Marks the boundaries of `scan` as known, and cuts all chunks that are complete by now.
   void scanned(const Scan& scan);
   /// Ends every run where its bytes end, as soon as their boundaries are known.
   void end_all();

@@ -39,7 +39,7 @@ class EqualChunks {
   void plan(Work& work) STDCHK_REQUIRES(engine_lock);
   /// Forgets the session's own chunks, because they are committed.
   void forget_own() STDCHK_REQUIRES(engine_lock) { own_names_.clear(); }
-  /// A new manager: the similar image is not pinned any more.
+  /// Forgets the similar image, because a new manager does not pin it.
   void forget_similar() STDCHK_REQUIRES(engine_lock);
   /// Drops the references to chunks, because the client ends.
   void clear() STDCHK_REQUIRES(engine_lock) { to_find_.clear(); }

@@ -65,7 +65,7 @@ std::vector<Extent> GrantSet::carve(std::uint64_t bytes, const std::set<Benefact
   for (const std::size_t at : places.targets) carved.push_back(take(targets_[at], bytes));
   next_ = places.next;
   if (!carved.empty() || !held.empty()) return carved;
-  // No set has space on its first benefactor. Use what is left of the other grants for one place.
+  // No set has space on its first benefactor. Use the rest of the other grants for one place.
   if (const auto one = carve(bytes, avoid)) carved.push_back(*one);
   return carved;
 }

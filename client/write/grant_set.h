@@ -25,7 +25,7 @@ class GrantSet {
   /// empty, returns at least one place whenever the other carve() finds one.
   std::vector<Extent> carve(std::uint64_t bytes, const std::set<BenefactorId>& avoid,
                             std::size_t count, const std::vector<Extent>& held);
-  /// The grant that the extent was carved from. Nothing: its benefactor was dropped since.
+  /// Returns the grant of the extent, or nothing if its benefactor was dropped meanwhile.
   std::optional<Grant> grant_of(const Extent& extent) const;
   /// Makes an extent free again, so that carve() can reuse its space. No committed map may name the
   /// extent, and no write to it may be under way.

@@ -27,7 +27,7 @@ class HashQueue {
     core_.kick();
   }
   std::size_t mover_count() const STDCHK_REQUIRES(engine_lock) { return to_checksum_.size(); }
-  /// Returns the chunks for hash threads, and drops those that nobody needs.
+  /// Returns the chunks for hash threads. Drops chunks that are no longer needed.
   std::vector<OutChunkPtr> take() STDCHK_REQUIRES(engine_lock);
   void plan(Work& work) STDCHK_REQUIRES(engine_lock);
   /// The session has failed.

@@ -38,7 +38,7 @@ struct OutChunk final {
     kDropped
   };
   std::shared_ptr<Session> session;  ///< set while in the pipeline
-  Chunk chunk;                       ///< its copies include those that are being written
+  Chunk chunk;                       ///< includes copies that are being written
   std::uint64_t file_offset = 0;
   std::uint64_t live_bytes = 0;  ///< bytes of the overlay that refer to it
   Segments segments;             ///< where its bytes are in the window; empty when stored
@@ -75,7 +75,7 @@ struct ChunkWrite final : Transfer {
   void finished(Status status) override;
 };
 
-/// A Work is what a session wants done outside the lock.
+/// A Work is work that a session leaves for the time after the lock.
 struct Work {
   struct Search {
     std::shared_ptr<Session> session;

@@ -29,8 +29,8 @@ struct Piece {
   }
 };
 
-/// An Overlay is what a session has written over its base version. It maps ranges of the file,
-/// which do not overlap, to the places of their bytes. The last write of a byte wins.
+/// An Overlay holds the bytes that a session has written over its base version. It maps ranges of
+/// the file, which do not overlap, to the places of their bytes. The last write of a byte wins.
 ///
 /// Threads: one at a time (the engine's lock).
 class Overlay {

@@ -37,7 +37,7 @@ void Resumer::plan(Work& work) {
                 STDCHK_REQUIRES(engine_lock) { on_answer(generation, answer); });
 }
 
-/// Builds the messages: what is stored, each short enough to be sent.
+/// Builds the messages that report the stored chunks, each within the limit of a message.
 void Resumer::build() {
   const SessionCore& core = parts_.core;
   // Chunks that lack copies are not reported: all their copies are written again.

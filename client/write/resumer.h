@@ -37,14 +37,14 @@ class Resumer {
   /// `opened_after`: the pool's newest commit at the open.
   Resumer(const Parts& parts, const msg::OpenSession& request, std::uint64_t opened_after);
 
-  /// False: the session cannot go on with another manager.
+  /// Returns false when the session cannot go on with another manager.
   bool possible() const STDCHK_REQUIRES(engine_lock) { return can_resume_; }
-  /// A new manager has come.
+  /// Begins, because a new manager has come.
   void begin() STDCHK_REQUIRES(engine_lock);
   /// True until the present manager has accepted the session.
   bool under_way() const STDCHK_REQUIRES(engine_lock) { return step_ != Step::kNone; }
-  /// Sends the next part once no call and no write is under way. Writes end with their links, calls
-  /// as fenced.
+  /// Sends the next part when no call and no write is under way. Calls to the old manager end with
+  /// kFenced; writes end with their links.
   void plan(Work& work) STDCHK_REQUIRES(engine_lock);
 
   // ---- a file without a version
@@ -54,11 +54,11 @@ class Resumer {
   bool is_pending_as(FileId parent, std::string_view name) const STDCHK_REQUIRES(engine_lock) {
     return is_pending() && parent_ == parent && name_ == name;
   }
-  /// Records what the manager has changed. Without a `parent`, the file has lost its name.
+  /// Records a change that the manager has executed. Without a `parent`, the file has no name.
   void renamed(FileId parent, std::string_view name) STDCHK_REQUIRES(engine_lock);
   void changed(const msg::SetAttributes& change) STDCHK_REQUIRES(engine_lock);
   void changed(const msg::SetXattr& change) STDCHK_REQUIRES(engine_lock);
-  /// The outcome of a change is unknown: a file without a version cannot resume then.
+  /// Forbids a file without a version to resume, because the outcome of a change is unknown.
   void forbid_resume() STDCHK_REQUIRES(engine_lock) { can_resume_ = can_resume_ && !is_pending(); }
 
  private:

@@ -53,11 +53,11 @@ class SeriesNaming {
   void judge(std::uint32_t crc, std::uint32_t bytes, bool found);
   /// Says whether all chunks of the previous image have names.
   void compare_with(bool named_all) { earlier_named_all_ = named_all; }
-  /// The image is committed: the next image is compared with it.
+  /// Call it when the image is committed. The next image is compared with it.
   void committed(bool named_all);
 
  private:
-  /// The CRCs of an image. For a large image, only those that are divisible by `one_of`.
+  /// The CRCs of an image. For a large image, it keeps only the CRCs that `one_of` divides.
   struct Crcs {
     std::unordered_set<std::uint32_t> kept;
     std::uint32_t one_of = 1;

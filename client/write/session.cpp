@@ -9,8 +9,8 @@
 //   ChunkLedger              the chunk is stored, and its part of the slot is free
 //   Committer                the manager makes a version of all chunks
 //
-// Resumer tells a manager that was restarted what has been done so far. plan() moves everything
-// that waits for the reactor's thread, in this order.
+// A Resumer reports the session's state to a restarted manager. The function plan() goes through
+// these parts in this order, and moves all work that waits for the reactor's thread.
 #include "client/write/session.h"
 
 #include <algorithm>
@@ -115,7 +115,7 @@ Status Session::may_write(std::uint64_t end) const {
   if (core_.error.has_value()) return fail(*core_.error);
   if (ending()) return fail(Code::kStale, "client.write");
   if (end > limits::kFileBytesMax) return fail(Code::kTooLarge, "client.write");
-  // A commit takes the file as it is at one moment, so writes wait until the commit has ended.
+  // A commit takes a consistent state of the file, so writes wait until the commit has ended.
   if (committer_.under_way()) return would_block();
   return {};
 }
@@ -291,7 +291,7 @@ void Session::benefactor_gone(BenefactorId benefactor) {
   if (ended() || core_.error.has_value()) return;
   space_.benefactor_gone(benefactor);
   // A commit may have been under way when the manager ended. The new manager says whether it was
-  // done, and checks what is stored.
+  // executed, and checks the stored chunks.
   if (resumer_.under_way()) return;
   for (const auto& [offset, entry] : overlay().entries()) {
     const OutChunkPtr& chunk = entry.piece.chunk;

@@ -23,7 +23,7 @@ namespace stdchk::client {
 /// A Session writes one file for this process, from the first open to the last close.
 /// The file client/write/session.cpp begins with the way of the bytes through the parts.
 ///
-/// Owns: what was written and is not committed; its extents; its window slots while they fill.
+/// Owns: the uncommitted bytes, with their extents, and the window slots that are being filled.
 /// Threads: any, with the engine's lock held; plan() on the reactor's thread only.
 /// Errors: the first error that cannot be mended stays: every later write, sync and commit returns
 ///   it.
@@ -102,7 +102,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   }
   Committer& committer() STDCHK_REQUIRES(engine_lock) { return committer_; }
   const Committer& committer() const STDCHK_REQUIRES(engine_lock) { return committer_; }
-  /// Drops what is not committed, and ends the session.
+  /// Drops uncommitted bytes, and ends the session.
   void abort(Code why) STDCHK_REQUIRES(engine_lock);
 
   // ---- reading: lock held
@@ -121,11 +121,11 @@ class Session final : public std::enable_shared_from_this<Session> {
   void benefactor_gone(BenefactorId benefactor) STDCHK_REQUIRES(engine_lock);
   /// Fails the session, which the manager has ended.
   void fenced() STDCHK_REQUIRES(engine_lock);
-  /// Continues with a manager of another epoch, which does not know the session. Reports what is
-  /// stored, and begins again what was under way.
+  /// Continues with a manager of another epoch, which does not know the session. Reports the
+  /// stored chunks, and restarts the work that was under way.
   void manager_changed() STDCHK_REQUIRES(engine_lock);
-  /// Fails the session, and drops what is not stored. Chunks that are with hash threads, calls or
-  /// the transport are dropped when they come back.
+  /// Fails the session, and drops chunks that are not stored. Chunks that are with hash threads,
+  /// calls or the transport are dropped when they come back.
   void fail_with(Error why) STDCHK_REQUIRES(engine_lock);
   /// Breaks the cycles of pointers between the session and its chunks, because the client ends.
   void let_go() STDCHK_REQUIRES(engine_lock);

@@ -17,7 +17,8 @@ namespace stdchk::client {
 
 class Session;
 
-/// A SessionHost is what a session uses of the engine. All functions but shared() need the lock.
+/// A SessionHost holds the parts of the engine that a session uses. All functions but shared() need
+/// the lock.
 class SessionHost {
  public:
   virtual ~SessionHost() = default;

@@ -52,7 +52,7 @@ class SpaceKeeper {
   /// `last_commit`: the session needs space only for chunks that wait.
   std::uint64_t wanted_bytes(const Waiting& waiting, bool with_batch, bool last_commit) const
       STDCHK_REQUIRES(engine_lock);
-  /// Fills in what a request says about space.
+  /// Fills in the fields of a request that ask for space.
   void fill(msg::Place& place, const Waiting& waiting, std::uint64_t want)
       STDCHK_REQUIRES(engine_lock);
   void answered(std::uint64_t want) STDCHK_REQUIRES(engine_lock);

@@ -54,7 +54,7 @@ struct PoolRecord {
   std::string job_id;            ///< of the batch job that this part belongs to; empty: none
   std::string report;            ///< file to which the report card is added at the end; empty: none
   std::string
-      undrained;  ///< file that tells what is not drained, when the pool is lost; empty: none
+      undrained;  ///< file with the list of undrained images, for a loss of the pool; empty: none
   std::vector<Member> members;
   /// Recorded before the first start on a host. After its answer, the members name the same folder.
   std::vector<HostFolder> host_folders;
@@ -107,8 +107,8 @@ void withdraw(const std::string& directory, const std::string& mount);
 /// All pools of this user that state_base() knows.
 std::vector<PoolRecord> known_pools();
 
-/// The pool that a command means: `named` (--pool), else $STDCHK_POOL, else the one whose mount
-/// holds `path`, else the only one there is. A state directory that was removed while the pool ran
+/// Finds the pool of a command: `named` (--pool), else $STDCHK_POOL, else the pool whose mount
+/// holds `path`, else the only running pool. A state directory that was removed while the pool ran
 /// is made again (restore.h). The Problem lists the pools that exist.
 Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path);
 

@@ -50,7 +50,7 @@ struct FoundSet {
   std::uint64_t last = 0;
 };
 
-/// The newest complete set of the job in the folder, or the one that `wanted` names.
+/// Finds the set that `wanted` names, or by default the newest complete set of the job.
 Outcome<FoundSet> find_set(const std::string& folder, const std::string& job,
                            const std::string& wanted) {
   const std::uint64_t number =

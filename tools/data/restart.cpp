@@ -30,7 +30,7 @@ constexpr const char* kFailed = "failed";
 constexpr const char* kLeft = "left";
 constexpr auto kAskAgain = 20ms;
 constexpr auto kLeavePatience = 10s;
-constexpr std::size_t kReaders = 16;  ///< images that one process loads at once
+constexpr std::size_t kReaders = 16;  ///< number of images that a process loads at the same time
 
 std::string environment(std::initializer_list<const char*> names) {
   for (const char* name : names) {

@@ -71,7 +71,7 @@ class TemporaryFile {
 
   const std::string& name() const { return name_; }
   int fd() const { return file_.get(); }
-  /// Writes durably. False: see errno.
+  /// Writes durably. Returns false on an error, with errno set.
   bool write(const std::string& text) const {
     std::size_t done = 0;
     while (file_ && done < text.size()) {
@@ -83,7 +83,7 @@ class TemporaryFile {
   }
 
  private:
-  /// Gives read access to all who may list the folder.
+  /// Gives read access to all users who may list the folder.
   bool share() const {
     const auto folder = folder_.own_status();
     if (!folder) return false;

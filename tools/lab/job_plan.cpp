@@ -41,7 +41,8 @@ struct Layout {
   bool survives = false;
 };
 
-/// The benefactors needed for two sets with all copies: the stored one and the one being written.
+/// Returns the number of benefactors for two sets with all copies: a stored set, and a set that is
+/// being written.
 std::uint32_t benefactors_for(const JobFigures& job, std::uint32_t copies) {
   const double needed = std::ceil(2 * bytes_of(job) * copies / static_cast<double>(job.lend_bytes));
   return std::max(copies, static_cast<std::uint32_t>(std::min(needed, 4e9)));

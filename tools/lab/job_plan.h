@@ -19,11 +19,11 @@ struct JobFigures {
   std::uint64_t lend_bytes = 32 * limits::kGiB;    ///< lent by each benefactor node
   std::uint64_t node_mtbf_s = 5ULL * 365 * 86400;  ///< of one node
   std::uint64_t node_rate = 1 * limits::kGiB;      ///< of one node into the pool
-  std::uint64_t benefactor_rate = 0;           ///< that one benefactor node receives; 0: node_rate
-  std::uint64_t pfs_rate = 10 * limits::kGiB;  ///< of all nodes to the parallel file system
-  std::uint32_t stripe_width = 0;              ///< 0: to be advised
-  std::uint64_t compute_s = 20 * 3600;         ///< t_comp, without checkpoints and failures
-  std::uint64_t communicate_s = 4 * 3600;      ///< t_comm, likewise
+  std::uint64_t benefactor_rate = 0;               ///< into a benefactor node; 0: node_rate
+  std::uint64_t pfs_rate = 10 * limits::kGiB;      ///< of all nodes to the parallel file system
+  std::uint32_t stripe_width = 0;                  ///< 0: to be advised
+  std::uint64_t compute_s = 20 * 3600;             ///< t_comp, without checkpoints and failures
+  std::uint64_t communicate_s = 4 * 3600;          ///< t_comm, likewise
   /// alpha, at least 1: the factor by which draining or copying images lengthens communication over
   /// the whole run. 0: computed from the drain alone.
   double alpha = 0;

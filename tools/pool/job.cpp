@@ -137,9 +137,9 @@ std::vector<std::vector<std::string>> launch_commands(const BatchJob& job,
   return commands;
 }
 
-/// Why a command on one node has failed. Empty: success.
-/// pbsdsh of OpenPBS exits with 0 even if its task fails, and prints that the task failed. The
-/// task's own output goes to the job's output.
+/// Returns the reason why a command on a node has failed, or an empty text after a success.
+/// The command pbsdsh of OpenPBS exits with 0 even if its task fails, and prints that the task
+/// failed. The task's own output goes to the job's output.
 std::string failure_of(const BatchJob& job, const Outcome<CommandOutput>& done) {
   if (!done) return done.error().text;
   if (done->status != 0 && done->err.empty()) return fmt::format("exit status {}", done->status);

@@ -7,8 +7,8 @@
 
 namespace stdchk::tools {
 
-/// An UpLock keeps other `stdchk up` of this user off a mount while this one works, whatever
-/// runtime folder they have. Its file in user_folder() says who has it.
+/// An UpLock lets only one `stdchk up` of this user work on a mount at a time, even if they have
+/// different runtime folders. Its file in user_folder() names the process that holds it.
 ///
 /// Not: the lock that keeps two mounts apart; the mount itself has a MountLock for that.
 class UpLock {
