@@ -4,8 +4,8 @@
 
 namespace stdchk::metrics {
 
-/// Adds what the operating system knows of this process, under the names of Prometheus's own client
-/// libraries: processor time, memory, descriptors, start time. Leaves out what cannot be read.
+/// Adds processor time, memory, descriptors and start time of this process, under the names of
+/// Prometheus's own client libraries. Leaves out figures that cannot be read.
 /// Reads /proc, so a reactor's thread must not call it.
 void add_process(Exposition& to);
 

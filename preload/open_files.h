@@ -14,8 +14,8 @@
 
 namespace stdchk::preload {
 
-/// An OpenFile is a file or folder of the pool that one or more descriptors of this process mean.
-/// Descriptors made by dup(2) share it, with its position.
+/// An OpenFile is an open file or folder of the pool. Descriptors made by dup(2) share it, with its
+/// position.
 ///
 /// Owns: the stdchk_file, until end().
 /// Threads: any.
@@ -23,7 +23,7 @@ struct OpenFile {
   std::string path;             ///< below the root of the pool
   int flags = 0;                ///< of open(2)
   stdchk_file* file = nullptr;  ///< nullptr: a folder
-  pid_t process = 0;            ///< the process that opened it; only this one may use `file`
+  pid_t process = 0;            ///< the process that opened it; only it may use `file`
   Mutex mutex;
   std::uint64_t position STDCHK_GUARDED_BY(mutex) = 0;
   /// futimens(3) came after the last write: end() sets the times again, because a commit changes

@@ -101,7 +101,7 @@ std::optional<int> access_at(int folder, const char* path, int mode) {
   const auto answer = describe_at(folder, path, 0, &found);
   if (!answer || *answer != 0) return answer;
   const mode_t bits = found.st_mode;
-  // As the pool, which leaves permissions to mounts: only that the bits exist for somebody.
+  // The pool leaves permissions to mounts, so only check that some user has the bits.
   const bool executable = S_ISDIR(bits) || (bits & 0111) != 0;
   if ((mode & X_OK) == 0 || executable) return 0;
   errno = EACCES;

@@ -9,13 +9,13 @@
 
 namespace stdchk::transport {
 
-/// A DirectMemory reads a peer's region within the call, on the caller's thread. Reading needs no
-/// turn of the reactor, so a short read costs two changes of threads less.
+/// A DirectMemory reads a peer's region within the call, on the caller's thread. The read does not
+/// wait for the reactor's thread, so a short read saves two thread switches.
 ///
 /// Threads: any, several at once. It may outlive its link.
 /// Errors: kPeerLost when the link or the region has ended, or the peer's memory cannot be read.
-/// Not: a proof of what the bytes are. Another process may have taken the ended peer's process id
-///   before the link notices. The caller must check the bytes.
+/// Not: authentic bytes. When the peer has ended, another process may get its process id before the
+///   link notices. The caller must check the bytes.
 class DirectMemory {
  public:
   virtual ~DirectMemory() = default;

@@ -175,10 +175,10 @@ class Link {
   /// Where the transport can, the key is valid on this link only and ends with the link. Call it
   /// once for each region, for peers that may access the whole region.
   virtual RemoteKey share(const MemoryRegion& region) { return region.remote_key(); }
-  /// The same for a peer that must only read. "tcp" ends the link when the peer writes with this
-  /// key; the other transports do not tell reads and writes apart.
+  /// Like share(), for a peer that must only read. "tcp" ends the link when the peer writes with
+  /// this key. The other transports do not distinguish reads and writes.
   virtual RemoteKey share_for_reading(const MemoryRegion& region) { return share(region); }
-  /// The same for a peer that may read the whole region, and write where `check` allows it. A
+  /// Like share(), for a peer that may read the whole region, and write where `check` allows it. A
   /// transport without Capabilities::checks_writes lets the peer write everywhere.
   virtual RemoteKey share_checked(const MemoryRegion& region,
                                   std::shared_ptr<WriteCheck> /*check*/) {
@@ -208,7 +208,8 @@ class AcceptHandler {
 class Endpoint : public EventSource {
  public:
   virtual const Capabilities& capabilities() const = 0;
-  /// What a peer gives to connect(), for example "tcp:10.0.0.1:7471". Empty before listen().
+  /// Returns the address that peers pass to connect(), for example "tcp:10.0.0.1:7471". The address
+  /// is empty before listen().
   virtual std::string address() const = 0;
   /// Accepts links from now on.
   virtual Status listen(AcceptHandler& handler) = 0;

@@ -44,8 +44,8 @@ class Box {
 
   Outcome<void> start(const BoxDescription& description, const JobNetwork& network);
   Outcome<void> stop(Duration deadline) const;
-  /// Waits until no socket has bytes under way. The deadline is no error: what is lost is sent
-  /// again.
+  /// Waits until no socket has bytes under way. At the deadline it returns without an error,
+  /// because TCP sends lost bytes again.
   Outcome<void> settle(Duration deadline) const;
   Outcome<void> lock() const;
   /// Saves processes and files into the folder of the image. Returns its bytes.

@@ -142,7 +142,8 @@ Outcome<void> BoxNetwork::make(const JobNetwork& job, const std::string& address
       !made) {
     return made;
   }
-  // The drop rule comes before the address, so that nobody is told that a connection is unknown.
+  // Set the drop rule before the address. Otherwise the kernel would answer packets of saved
+  // connections by a reset.
   if (locked) {
     if (auto done = lock(); !done) return done;
   }

@@ -23,7 +23,7 @@ inline constexpr int kBoxMtu = 1400;
 class JobNetwork {
  public:
   explicit JobNetwork(NetworkDescription network);
-  /// Makes what is absent.
+  /// Makes the absent devices of the network.
   Outcome<void> make();
   /// Removes the devices, unless another node of this host still has the network.
   void remove();
@@ -50,7 +50,7 @@ class BoxNetwork {
  public:
   /// `tag` is unique on this host for each node; at most 6 characters.
   BoxNetwork(const std::string& tag, std::uint32_t box);
-  /// With `locked`, all packets but those of the loopback interface are dropped from the start.
+  /// With `locked`, drops all packets from the start, except packets of the loopback interface.
   Outcome<void> make(const JobNetwork& job, const std::string& address, bool locked) const;
   void remove() const;
   std::string path() const { return "/run/netns/" + name_; }

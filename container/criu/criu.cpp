@@ -42,7 +42,7 @@ std::string criu_version_of(const std::string& text) {
 }
 
 bool criu_is_new_enough(const std::string& version, const std::string& kernel) {
-  // Linux 6.16 answers SO_PASSCRED of a TCP socket with EOPNOTSUPP. CRIU 4.2 does not ask any more.
+  // Linux 6.16 answers SO_PASSCRED of a TCP socket with EOPNOTSUPP. CRIU 4.2 no longer asks for it.
   constexpr std::pair kStrict{6, 16}, kFixed{4, 2}, kOldest{3, 18};
   const auto have = numbers_of(version);
   return have >= (numbers_of(kernel) >= kStrict ? kFixed : kOldest);
@@ -54,7 +54,7 @@ std::string criu_errors(const std::string& log) {
   for (std::string line; std::getline(lines, line);) {
     const std::size_t at = line.find("Error ");
     if (at == std::string::npos) continue;
-    // CRIU without the right to raise its own limit goes on.
+    // No fault: without the right to raise its own limit, CRIU continues.
     if (line.find("RLIMIT_NOFILE") != std::string::npos) continue;
     last.push_back(line.substr(at));
     if (last.size() > kErrorsShown) last.pop_front();

@@ -11,7 +11,7 @@
 /// format. Texts come from the wire and from the pool, so that parse functions accept any bytes.
 namespace stdchk::container {
 
-/// BoxLimits bound what a container takes of its host; 0: no limit.
+/// BoxLimits are limits of a container's use of its host; 0: no limit.
 struct BoxLimits {
   std::uint64_t memory_bytes = 0;
   std::uint32_t cpu_percent = 0;  ///< 100: one processor
@@ -19,7 +19,7 @@ struct BoxLimits {
   bool operator==(const BoxLimits&) const = default;
 };
 
-/// A BoxDescription says what a container is. Box 0 holds the launcher, the others a rank each.
+/// A BoxDescription describes a container. Box 0 holds the launcher, each other box a rank.
 struct BoxDescription {
   std::string host_name;  ///< letters, digits and "-"
   std::string address;    ///< IPv4 of its network, without a prefix

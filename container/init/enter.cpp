@@ -1,4 +1,5 @@
-// Makes the namespaces of a container, mounts what a Linux program expects, and becomes process 1.
+// Makes the namespaces of a container, mounts the file systems that a Linux program expects, and
+// becomes process 1.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>

@@ -177,7 +177,7 @@ void Coordinator::stepped(NodeId node, const StepAction& action, const rpc::Answ
   const Time now = reactor_.clock().now();
   book_.note_step(action.step, now - began);
   const bool lost_link = !answer && answer.error().error.code == Code::kPeerLost;
-  if (lost_link) return;  // lost() is told, too
+  if (lost_link) return;  // lost() is called, too
   if (answer) {
     const auto* reply = std::get_if<msg::StepNode::Reply>(&*answer);
     for (const auto& result : reply == nullptr ? msg::StepNode::Reply().results : reply->results) {
@@ -223,7 +223,7 @@ void Coordinator::act_on(const CheckpointAction& action) {
   schedule_checkpoint();
 }
 
-/// Answers who has asked before the set was begun. A later request waits for a later set.
+/// Answers the requests that came before the set began. A later request waits for a later set.
 void Coordinator::answer_waiting(const CheckpointAction& action) {
   for (const Done& done : book_.take_answered(action.set)) done(action.why);
   const Tell what = action.taken ? Tell::kGoesOn : Tell::kNotTaken;

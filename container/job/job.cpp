@@ -371,7 +371,7 @@ void Job::on_time(Time now) {
     return;
   }
   if (now < sequence.deadline) return;
-  // A node that hangs where a checkpoint cannot be given up any more counts as lost.
+  // In these steps a checkpoint can no longer be cancelled, so a node that hangs counts as lost.
   if (step == NodeStep::kRemove || step == NodeStep::kLoad || step == NodeStep::kOpen ||
       step == NodeStep::kResume) {
     for (const NodeId node : std::set<NodeId>(sequence.waiting)) {

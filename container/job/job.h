@@ -78,7 +78,7 @@ struct EndAction {
 using Action = std::variant<StepAction, CommitAction, DropAction, CheckpointAction, RunsAction,
                             SayAction, EndAction>;
 
-/// A Job decides what the nodes of a job do next. It is pure: events go in, actions come out.
+/// A Job decides the next steps of a job's nodes. It is pure: events go in, actions come out.
 ///
 /// Owns: the placement of containers, and the number of the newest complete set.
 /// Threads: one.
@@ -86,16 +86,16 @@ using Action = std::variant<StepAction, CommitAction, DropAction, CheckpointActi
 /// Not: the links to the nodes, the files of the pool.
 class Job {
  public:
-  /// `nodes` get the `boxes` containers, as many each; the last `spares` of them get none.
+  /// Shares out `boxes` containers evenly over `nodes` nodes. The last `spares` nodes get none.
   Job(const JobLimits& limits, std::uint32_t boxes, std::uint32_t nodes, std::uint32_t spares);
 
   // Events. The time never goes back.
   void begin(Time now);
   /// Begins with a restart from a set that an earlier coordinator has committed. New sets get
-  /// numbers above `last`, the newest one of that job: the newest set is always the one to go back
-  /// to.
+  /// numbers above `last`, the job's newest set, because a restart takes the set with the highest
+  /// number.
   void begin_from(Time now, SetId set, SetId last);
-  /// `error` empty: done.
+  /// An empty `error` means that the step is done.
   void on_answer(Time now, NodeId node, msg::NodeStep step, SetId set, const std::string& error);
   void on_committed(Time now, SetId set, const std::string& error);
   void on_node_lost(Time now, NodeId node, const std::string& why);

@@ -53,7 +53,7 @@ Outcome<NodeProcess> NodeProcess::start(const std::vector<std::string>& command,
     std::perror(words[0]);
     ::_exit(127);
   }
-  // A key is shorter than what a pipe holds.
+  // A key fits into the buffer of a pipe, so write() does not block.
   if (::write(in_write.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);

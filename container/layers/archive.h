@@ -15,14 +15,14 @@
 /// | upper.tar  | changes of the file system: the upper folder of the overlay, with whiteouts   |
 namespace stdchk::container {
 
-/// Writes what the folder `upper` holds to `archive`: files, whiteouts (devices 0:0), and the
+/// Packs the folder `upper` into `archive`: files, whiteouts (devices 0:0), and the
 /// attributes that mark opaque folders (overlayfs: Documentation/filesystems/overlayfs.rst).
 Outcome<void> pack_changes(const std::string& upper, const std::string& archive, Duration deadline);
 Outcome<void> unpack_changes(const std::string& archive, const std::string& upper,
                              Duration deadline);
 
 /// Writes the images in `folder` to `archive`, a file in the pool. On an error no such file stays.
-/// `cancelled`: becomes true when the image is not wanted any more.
+/// `cancelled` becomes true when the image is no longer needed.
 Outcome<std::uint64_t> pack_image(const std::string& folder, const std::string& archive,
                                   Duration deadline, const std::atomic<bool>& cancelled);
 Outcome<void> unpack_image(const std::string& archive, const std::string& folder,

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kThreads = 8;
 constexpr auto kLeaseCheck = std::chrono::milliseconds(500);
-/// A settled network is better, but not needed: what is lost is sent again.
+/// A settled network is better, but not necessary: TCP sends lost bytes again.
 constexpr auto kSettleMax = std::chrono::milliseconds(500);
 constexpr std::size_t kHostNameBytes = 256;
 /// Limit of an answer's detail (core/messages/stdchk.capnp: Reply.detail).

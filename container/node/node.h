@@ -16,16 +16,16 @@
 
 namespace stdchk::container {
 
-/// A Node is the daemon of containers on one host: it does what a job's coordinator asks for.
+/// A Node is the daemon of containers on one host. It executes the requests of a job's coordinator.
 ///
 /// Owns: the containers and their network on this host.
 /// Threads: the reactor's. Steps run on the executor's threads, one step after the other; `store`
 ///   runs beside later steps.
 /// Errors: a step that fails for any container is answered with kSystem and a sentence for each.
-/// Limits: one job. Without a request of the coordinator for the lease, `on_lease_end` is called.
+/// Limits: one job. After a lease without a request of the coordinator, it calls `on_lease_end`.
 class Node final : public transport::AcceptHandler {
  public:
-  /// `on_network` is told the job's network before this host has any of it.
+  /// Calls `on_network` with the job's network before it makes the network's first device.
   Node(Reactor& reactor, BoxSettings settings, std::function<void()> on_lease_end,
        std::function<void(const NetworkDescription&)> on_network);
   ~Node() override;

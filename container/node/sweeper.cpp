@@ -25,8 +25,8 @@ std::string read_all(int fd) {
   }
 }
 
-/// The sweeper's own process. Its open files are no longer those of the daemon's starter, which may
-/// wait for their end.
+/// Runs as the sweeper's process. It closes the files that it has inherited from the daemon's
+/// starter, because the starter may wait for their end.
 [[noreturn]] void sweep(int pipe, const std::string& tag, const std::string& work) {
   ::setsid();
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);
@@ -58,7 +58,7 @@ Outcome<Sweeper> Sweeper::start(const std::string& tag, const std::string& work)
 }
 
 void Sweeper::will_need(const NetworkDescription& network) const {
-  // A description is shorter than what a pipe holds.
+  // A description fits into the buffer of a pipe, so write() does not block.
   const std::string text = text_of(network);
   (void)!::write(pipe_.get(), text.data(), text.size());
 }

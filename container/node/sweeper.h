@@ -9,17 +9,19 @@
 
 namespace stdchk::container {
 
-/// A Sweeper is a process that outlives the node's daemon, also a killed daemon. Then it removes
-/// what the kernel keeps: the devices of the job's network, and the work directory.
+/// A Sweeper is a process that outlives the node's daemon, even a killed daemon. Then it removes
+/// the objects that the kernel would keep: the devices of the job's network, and the work
+/// directory.
 ///
-/// Owns: the process. It ends when no process has this object's pipe any more.
+/// Owns: the process, which ends when the last process closes this object's pipe.
 class Sweeper {
  public:
   /// Forks. The daemon calls it before it makes its own namespaces. `tag` and `work` are the
   /// daemon's options.
   static Outcome<Sweeper> start(const std::string& tag, const std::string& work);
 
-  /// Tells what is to be removed. Any process that has inherited the object may call it.
+  /// Tells the sweeper which network to remove. Any process that has inherited the object may call
+  /// it.
   void will_need(const NetworkDescription& network) const;
   /// Closes this process's end and waits until the sweeper has ended.
   void finish();

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kErrorBytesMax = 600;
 constexpr int kNotStarted = 127;
-constexpr std::int64_t kTurnMs = 50;  ///< between looks at ProgramCall::cancelled
+constexpr std::int64_t kTurnMs = 50;  ///< time between two checks of ProgramCall::cancelled
 
 struct Pipes {
   Descriptor in_read, in_write, out_read, out_write, error_read, error_write;
@@ -53,7 +53,7 @@ bool make_pipe(Descriptor& read_end, Descriptor& write_end) {
   ::_exit(kNotStarted);
 }
 
-/// Moves what is there; false: this end is closed.
+/// Appends all readable bytes to `to`. Returns false when the program has closed its end.
 bool take(const Descriptor& from, std::string& to) {
   std::array<char, 16384> buffer{};
   const ssize_t n = ::read(from.get(), buffer.data(), buffer.size());

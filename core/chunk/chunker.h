@@ -72,11 +72,11 @@ class Chunker {
  public:
   explicit Chunker(ChunkSizes sizes, BoundaryEngine engine = best_boundary_engine());
 
-  /// Takes the next bytes of the stream. Appends to `ends` where chunks end, in bytes from the
+  /// Takes the next bytes of the stream. Appends the ends of chunks to `ends`, in bytes from the
   /// stream's start.
   void push(ByteSpan bytes, std::vector<std::uint64_t>& ends);
-  /// The same. `inside` are the boundaries p >= kWindow within `bytes`, ascending, which another
-  /// thread has found.
+  /// Like the other push(). `inside` are the boundaries p >= kWindow within `bytes`, ascending,
+  /// which another thread has found.
   void push(ByteSpan bytes, std::span<const std::uint32_t> inside,
             std::vector<std::uint64_t>& ends);
   /// Ends the present chunk behind the last pushed byte. Returns that position.

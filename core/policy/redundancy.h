@@ -7,8 +7,8 @@
 
 namespace stdchk {
 
-/// A Redundancy says what is stored of a chunk beyond its bytes: more copies, or its share of a
-/// stripe's parity.
+/// A Redundancy is the number of a chunk's copies, or the shape of its stripe: data chunks and
+/// parity blocks.
 ///
 /// Its number is the copies, or with parity data * 65536 + parity * 256 + 1. Messages, the journal
 /// and the policy `copies` contain this number. So plain copies keep the encoding from before

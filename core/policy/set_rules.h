@@ -12,9 +12,9 @@ inline constexpr std::string_view kXattrRule = "user.stdchk.rule.";
 /// The key of the attribute that holds the folder's policy as a text, for the drain directory.
 inline constexpr std::string_view kRulePolicy = "policy";
 
-/// SetRules say what the sets of a folder are. Like a policy, each rule of a folder holds below it,
-/// too. Rules are extended attributes because their values are texts; a
-/// PolicySetting has a number.
+/// SetRules define the sets of a folder. Like a policy, a rule of a folder also holds for the
+/// folders below. Rules are extended attributes because their values are texts; a PolicySetting is
+/// a number.
 struct SetRules {
   bool by_directory = false;  ///< "set": sets are subdirectories, each with all files below
   std::string set_names;      ///< "set-names": NamePatterns of these subdirectories

@@ -9,7 +9,7 @@ namespace stdchk {
 /// The needs of a daemon beyond files, sockets, memory and threads.
 struct Needs {
   bool programs = false;  ///< it starts other programs, such as Lustre's `lfs`
-  bool unmounts = false;  ///< it unmounts what it has mounted; only root can, by CAP_SYS_ADMIN
+  bool unmounts = false;  ///< it unmounts its own mount; only root can, by CAP_SYS_ADMIN
 };
 
 /// Confines the calling process, all its threads and all its children, for good:
@@ -30,10 +30,9 @@ struct Needs {
 Status confine(const Needs& needs);
 
 /// Two steps that do the work of confine(). A daemon mounts its file system between the steps. The
-/// first step drops the capabilities, but for CAP_SYS_ADMIN, and comes before the process starts
-/// threads. The second step does the rest, for threads that run already, too. CAP_SYS_ADMIN stays
-/// where Needs::unmounts asks for it; what it allows beyond umount2(2) is then refused by the
-/// filter.
+/// first step drops all capabilities except CAP_SYS_ADMIN. Call it before the process starts
+/// threads. The second step does the rest, also for running threads. With Needs::unmounts,
+/// CAP_SYS_ADMIN stays, and the filter refuses the other calls that it allows, except umount2(2).
 Status confine_before_mount();
 Status confine_after_mount(const Needs& needs);
 

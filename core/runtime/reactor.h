@@ -17,7 +17,7 @@ namespace stdchk {
 class EventSource {
  public:
   virtual ~EventSource() = default;
-  /// Handles what is ready, without waiting. Returns true when it did anything.
+  /// Handles all ready events, without waiting. Returns true when there was an event.
   virtual bool poll() = 0;
   /// A descriptor that becomes readable when poll() has work; -1 when there is none.
   virtual int fd() const = 0;

@@ -19,8 +19,8 @@ int send_record(int fd, const local::Record& record, int passed = -1);
 /// nullptr: none is expected. Returns 0 or a negative errno: -EPIPE when the daemon has ended.
 int receive_record(int fd, local::Record& record, int* passed = nullptr);
 
-/// Connects, sends, receives the one answer, which replaces `record`. The daemon answers within 60
-/// s.
+/// Connects to the daemon, sends `record`, and replaces it by the answer. The daemon answers within
+/// 60 s.
 int call_daemon(local::Record& record);
 
 void set_error(const char* text);

@@ -27,7 +27,7 @@ using local::Record;
 constexpr std::uint64_t kBytesMin = std::uint64_t{4} << 20;
 constexpr std::uint64_t kAroundThread = std::uint64_t{256} << 10;
 
-/// Takes `hole` out of the ranges: what the copy itself needs before it has its memory.
+/// Removes `hole` from the ranges: memory that the copy needs before it can fetch its pages.
 void take_out(FrozenCopy* frozen, MemoryRange hole) {
   const std::uint32_t count = frozen->range_count;
   for (std::uint32_t i = 0; i < count; i++) {

@@ -29,7 +29,8 @@ struct Waiter {
   bool operator==(const Waiter&) const = default;
 };
 
-/// A BlockTable knows which blocks of one image are in memory, and who waits for the others.
+/// A BlockTable knows which blocks of an image are in memory, and which callers wait for absent
+/// blocks.
 ///
 /// | state    | memory has the bytes | goes to                                       |
 /// |----------|----------------------|-----------------------------------------------|

@@ -14,7 +14,8 @@
 
 namespace stdchk::pager {
 
-/// A CloneRecord is what the holder keeps beside a clone's descriptors. Trivially copyable.
+/// A CloneRecord holds the data that the holder keeps beside a clone's descriptors. It is trivially
+/// copyable.
 struct CloneRecord {
   std::uint64_t id = 0;
   std::uint64_t image = 0;

@@ -40,12 +40,12 @@ sigset_t signals_of_holder() {
   return set;
 }
 
-/// A Shelf is what the holder keeps.
+/// A Shelf holds the files and records that the holder keeps for the next server.
 class Shelf {
  public:
   explicit Shelf(std::vector<Kept> kept) : kept_(std::move(kept)) {}
 
-  /// Takes one message. False: the server has closed its end.
+  /// Takes one message. Returns false when the server has closed its end.
   bool take(int socket) {
     Message message;
     Received got = receive_message(socket, &message, sizeof(message), MSG_DONTWAIT);

@@ -37,7 +37,7 @@ inline constexpr std::size_t kRecordBytesMax = 8192;
 class HolderLink {
  public:
   explicit HolderLink(Descriptor socket) : socket_(std::move(socket)) {}
-  /// Keeps copies of the files, or replaces what has that kind and id.
+  /// Keeps copies of the files. Replaces an earlier entry of the same kind and id.
   Status keep(KeptKind kind, std::uint64_t id, const std::string& record,
               std::initializer_list<int> files);
   void drop(KeptKind kind, std::uint64_t id);

@@ -39,8 +39,8 @@ inline Piece make_piece() { return Piece(kPieceBlocks * kBlockBytes); }
 ///
 /// Owns: the memory file, the table of blocks, the order of touches.
 /// Threads: any. The callbacks of Host are called without locks of the image.
-/// Errors: a block that cannot be fetched is denied to those who wait for it, and stays absent.
-/// Limits: kImageBytesMax.
+/// Errors: a block that cannot be fetched stays absent, and the callers that wait for it get an
+/// error. Limits: kImageBytesMax.
 class Image : public std::enable_shared_from_this<Image> {
  public:
   struct Host {

@@ -17,12 +17,12 @@ namespace stdchk::pager {
 /// A PoolConnection connects to the pool at the first use. After a failure it tries again.
 ///
 /// Threads: any.
-/// Errors: those of Filesystem::connect; for kRetry after one the same error again.
+/// Errors: the errors of Filesystem::connect. For kRetry after an error, get() repeats that error.
 class PoolConnection {
  public:
   static constexpr Duration kRetry = std::chrono::seconds(1);
 
-  /// An empty address: there is no pool.
+  /// Options with an empty manager address mean that there is no pool.
   PoolConnection(client::Options options, const Clock& clock)
       : options_(std::move(options)), clock_(clock) {}
   Result<client::Filesystem*> get();
@@ -37,12 +37,11 @@ class PoolConnection {
 };
 
 /// A PoolSource supplies the bytes of one version of a file of the pool. The client library checks
-/// them: a short read by the checksums of the parts that it touches, a long one by those of whole
-/// chunks. A lost benefactor makes it read another copy.
+/// the bytes: of a short read by the checksums of parts, of a long read by the checksums of whole
+/// chunks. If a benefactor is lost, the library reads another copy.
 ///
 /// Owns: the open files, which pin the version. Must not outlive its PoolConnection.
-/// Limits: a server that was started again can read what is still the newest version only. Another
-///   version: kStale.
+/// Limits: a restarted server can read a version only while it is the newest, otherwise kStale.
 class PoolSource final : public Source {
  public:
   /// An Identity names a version of a file for the next server.

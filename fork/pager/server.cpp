@@ -29,7 +29,7 @@ namespace {
 constexpr std::size_t kPrefetchers = 3;
 constexpr std::size_t kDoorThreads = 4;
 constexpr std::uint64_t kEndOfWorkers = 0;
-/// How often children of fork(2) and unused images are looked at.
+/// Time between two checks for ended children of fork(2) and for unused images.
 constexpr int kLookMs = 2000;
 /// Eviction frees a sixteenth more than needed, so that not every fetch evicts.
 constexpr std::uint64_t kSlackShare = 16;
@@ -480,7 +480,7 @@ void Server::adopt_clone(Kept& kept) {
   if (clone->socket() >= 0) {
     arm(sockets_.get(), EPOLL_CTL_ADD, clone->socket(), clone->id(), kSocketOnce);
   }
-  // The faults that the server before had read are told again when their threads try again.
+  // The earlier server had read some faults. The kernel reports them again when their threads wake.
   clone->wake_all();
 }
 

@@ -20,11 +20,11 @@ class TouchOrder {
   static constexpr std::size_t kRangesMax = 8192;
   static constexpr std::size_t kBytesMax = 16 * limits::kKiB;
 
-  /// Appends what was fetched because a clone touched its first block.
+  /// Appends a range that was fetched because a clone touched its first block.
   void record(const BlockRange& range);
   std::size_t size() const { return ranges_.size(); }
 
-  /// Returns up to `count_max` ranges that were recorded behind the one that contains `block`.
+  /// Returns up to `count_max` ranges that were recorded after the range with `block`.
   std::vector<BlockRange> following(std::uint64_t block, std::size_t count_max) const;
 
   /// Encodes as "stdchk.order.1\n" and two varints for each range. The first varint is the zigzag
@@ -32,7 +32,7 @@ class TouchOrder {
   /// is the count. Varints have 7 bits in a byte, low bits first. Cut after the last range that
   /// fits.
   std::string encode() const;
-  /// Nothing: another format, or ranges that do not lie in an image of `block_count` blocks.
+  /// Returns nothing for another format, or for ranges outside of an image of `block_count` blocks.
   static std::optional<TouchOrder> decode(std::string_view text, std::uint64_t block_count);
 
  private:

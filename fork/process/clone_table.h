@@ -9,7 +9,7 @@
 
 namespace stdchk::fork {
 
-/// How a clone ended. The numbers are those of sf_end in stdchk_fork.h.
+/// How a clone ended. The numbers equal those of sf_end in stdchk_fork.h.
 enum class End : std::uint32_t { kExited = 0, kDied = 1, kKilled = 2, kFailed = 3 };
 
 enum class CloneState : std::uint8_t { kReserved, kStarting, kStarted, kRunning, kEnded };

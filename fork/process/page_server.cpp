@@ -154,7 +154,8 @@ void PageServer::on_block(std::uint64_t address, std::string_view bytes) {
   }
 }
 
-/// Puts the block wherever the clone's memory has it. UFFDIO_COPY wakes who waits for these pages.
+/// Copies the block to all its places in the clone's memory. UFFDIO_COPY wakes the threads that
+/// wait for these pages.
 void PageServer::fill(Memory& memory, std::uint64_t block, const std::string& bytes) {
   for (const Segment& s : memory.segments) {
     const std::uint64_t source_end = s.source + (s.end - s.begin);

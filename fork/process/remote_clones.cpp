@@ -153,8 +153,8 @@ void RemoteClones::give_pages(Host& host, const PageRange& range) {
   iovec remote{reinterpret_cast<void*>(range.address), pages.size()};
   ssize_t n = ::process_vm_readv(frozen_, &local, 1, &remote, 1, 0);
   if (n < 0 && errno == ESRCH) return on_lost(host, "The frozen copy of the parent has ended.");
-  // The block may reach over the end of the parent's memory: page by page then, and what is not
-  // there stays zero.
+  // The block may reach beyond the end of the parent's memory. Then copy page by page; absent pages
+  // stay zero.
   for (std::uint64_t at = 0; n != static_cast<ssize_t>(pages.size()) && at < pages.size();
        at += kPage) {
     local = {pages.data() + at, kPage};

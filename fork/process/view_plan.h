@@ -23,8 +23,8 @@ struct ViewMount {
 };
 
 /// Decides from the text of /proc/self/mountinfo (proc(5)) how each mount is shown, in the order in
-/// which to mount. Leaves out what is mounted below /proc, and below `state`, which is the daemon's
-/// own folder. The first is "/".
+/// which to mount. Leaves out mounts below /proc, and below the daemon's own folder `state`. The
+/// first mount is "/".
 std::vector<ViewMount> plan_view(std::string_view mountinfo, std::string_view state);
 
 /// The name of a mount's folder among the changes of a clone: one name for each path, without "/".

@@ -7,7 +7,7 @@
 
 namespace stdchk::fork {
 
-/// A Placement is the clones of a ticket that one host gets.
+/// A Placement is a host, and the number of a ticket's clones that go to it.
 struct Placement {
   std::string host;  ///< "": this host
   std::uint32_t count = 0;
@@ -17,7 +17,7 @@ struct Placement {
 /// A Demand is the request of a ticket.
 struct Demand {
   std::uint32_t count = 0;
-  std::uint64_t clone_bytes = 0;  ///< memory that each clone is charged with
+  std::uint64_t clone_bytes = 0;  ///< memory to reserve for each clone
   bool stays_here = false;        ///< the clones cannot go to other hosts
 };
 
@@ -28,8 +28,8 @@ struct Demand {
 class Allocator {
  public:
   virtual ~Allocator() = default;
-  /// Reserves at most `demand.count` clones. Fewer: there is no room for more. Empty: there is room
-  /// for none.
+  /// Reserves at most `demand.count` clones, and fewer if there is no room for more. Returns
+  /// an empty list without any room.
   virtual tl::expected<std::vector<Placement>, std::string> request(std::uint64_t ticket,
                                                                     const Demand& demand) = 0;
   /// Gives the ticket's clones back. An unknown ticket is no error.

@@ -16,8 +16,8 @@
 namespace stdchk::fork {
 namespace {
 
-/// As a step of the job beside the job's other steps (srun(1)). The step's output must not be cut
-/// into lines.
+/// Starts a step of the job, which runs beside the job's other steps (srun(1)). Its output must not
+/// be buffered by lines.
 constexpr const char* kSlurmShell =
     "srun --overlap --quiet --unbuffered --nodes=1 --ntasks=1 --cpu-bind=none --nodelist";
 constexpr const char* kPbsShell = "pbs_tmrsh";

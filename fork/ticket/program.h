@@ -11,12 +11,12 @@
 
 namespace stdchk::fork {
 
-/// Starts a program with `in` and `out` as its standard input and output; -1: those of this
-/// process. Returns its process, or -1 with errno.
+/// Starts a program with `in` and `out` as its standard input and output; -1 means the standard
+/// input or output of this process. Returns the process id, or -1 with errno.
 pid_t spawn(std::vector<std::string> words, int in, int out);
 
-/// Runs a program and returns its standard output. It has 10 s, and is ended then. Errors: a
-/// sentence with what it said.
+/// Runs a program and returns its standard output. Ends the program after 10 s. Errors: a sentence
+/// with the program's own message.
 tl::expected<std::string, std::string> output_of(std::vector<std::string> words);
 
 /// A ProgramAllocator asks a site's own program, which is run for each of three calls:
@@ -40,7 +40,7 @@ class ProgramAllocator final : public Allocator {
   std::set<std::uint64_t> held_;
 };
 
-/// Reads what the program prints for a request: at most `most` clones in all.
+/// Parses the program's answer to a request. Accepts at most `most` clones in all.
 tl::expected<std::vector<Placement>, std::string> parse_placements(std::string_view text,
                                                                    std::uint32_t most);
 

@@ -259,7 +259,7 @@ tl::expected<std::vector<std::string>, std::string> Family::clone(Vm& vm, std::u
   return names;
 }
 
-/// Starts a ticket's clones on other hosts from an image. Returns the names of those that run.
+/// Starts a ticket's clones on other hosts from an image. Returns the names of the running clones.
 std::vector<std::string> Family::start_others(const std::string& name, std::uint64_t number,
                                               const std::string& image) {
   Ticket& ticket = tickets_.at(number);
@@ -336,7 +336,8 @@ tl::expected<void, std::string> Family::save(const std::string& name, const std:
   return written;
 }
 
-/// Writes an image. The machine runs again: nobody writes to its former memory and disks any more.
+/// Writes an image from the former memory and disks of the machine. The machine runs on new ones,
+/// so these do not change.
 tl::expected<void, std::string> Family::write_image(int memory,
                                                     const std::vector<std::string>& disks,
                                                     const std::string& descriptor,

@@ -15,8 +15,8 @@ namespace stdchk::fork::vm {
 /// A Machine is one running QEMU.
 ///
 /// Owns: the process and its folder; the destructor ends both. The kernel ends the process when
-/// this process ends. Threads: the one that started it. Calls wait, at most a minute each. Errors:
-/// a sentence.
+/// this process ends. Threads: the thread that started it. Each call blocks for at most a minute.
+/// Errors: a sentence.
 class Machine {
  public:
   /// Makes the folder and starts QEMU. It answers only after connect().

@@ -20,13 +20,13 @@ struct Place {
   Memory memory = Memory::kShared;
   bool waits_for_state = false;     ///< it begins with the state of another machine
   std::uint32_t id = 0;             ///< replaces "{id}" in each word
-  std::vector<std::string> drives;  ///< files in place of those of the command, in order
+  std::vector<std::string> drives;  ///< files that replace the command's drives, in order
   /// Environment of QEMU beside this process's own, as NAME=VALUE.
   std::vector<std::string> environment;
 };
 
-/// A QemuCommand is a command line of QEMU that a user gave, which can be changed into those of the
-/// machine's forks.
+/// A QemuCommand is a user's command line of QEMU. It makes the command lines of the machine's
+/// forks from it.
 ///
 /// Errors: sentences for people.
 class QemuCommand {

@@ -43,7 +43,7 @@ struct Port {
 
   /// Has the owner's poll() called.
   void signal();
-  /// Forgets earlier signals. The owner calls it before it looks at what was signalled.
+  /// Forgets earlier signals. The owner calls it before it handles the signalled events.
   void clear_signal();
 
   const std::string name;

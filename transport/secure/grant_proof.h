@@ -18,7 +18,8 @@ inline constexpr std::string_view kGrantKeyUse = "grants";
 /// Sets the MAC of a grant to `client`. It covers client, benefactor, number, offset and length:
 /// the first 128 bits of HMAC-SHA-256.
 void prove(const Secret& key, ClientId client, Grant& grant);
-/// True when who has the key has made this grant to `client`. Takes the same time whatever differs.
+/// Returns true when a holder of the key has made this grant to `client`. The time of the
+/// comparison does not depend on the bytes.
 bool is_proven(const Secret& key, ClientId client, const Grant& grant);
 
 }  // namespace stdchk::transport::secure

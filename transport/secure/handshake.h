@@ -13,40 +13,45 @@
 
 namespace stdchk::transport::secure {
 
-/// The version of the handshake and of the messages behind it. A peer of another one is refused.
+/// Version of the handshake and of the messages that follow. A peer with another version is
+/// refused.
 inline constexpr std::uint16_t kProtocolVersion = 3;
 
-/// What two processes agree on: a key for each direction of their link.
+/// LinkKeys are the keys that a handshake agrees on: a key for each direction of the link.
 struct LinkKeys {
   Secret outgoing;
   Secret incoming;
 };
 
-/// A Handshake proves to each end of a link that the other one has the link's key (LinkName).
-/// The key itself is not shown. docs/internals/protocol.md describes the messages.
+/// A Handshake proves to each end of a link that the other end has the link's key (LinkName).
+/// No message contains the key. docs/internals/protocol.md describes the messages.
 ///
-///   connecting -> accepting: hello(version, name of the link, nonce, public value)
-///   accepting -> connecting: challenge(version, nonce, public value, proof) or refusal(version)
-///   connecting -> accepting: proof
+/// | message   | sent by    | content                                        |
+/// |-----------|------------|------------------------------------------------|
+/// | hello     | connecting | version, name of the link, nonce, public value |
+/// | challenge | accepting  | version, nonce, public value, proof            |
+/// | refusal   | accepting  | version; sent in place of the challenge        |
+/// | proof     | connecting | proof                                          |
 ///
-/// Proofs and keys are made of the link's key and of a Diffie-Hellman exchange (forward secrecy): a
-/// key that is stolen later opens no recording. A proof covers all earlier messages and names the
-/// end that sends it. So nobody can replay it on another link or in the other direction.
+/// Proofs and keys are derived from the link's key and from a Diffie-Hellman exchange. This gives
+/// forward secrecy: a thief of the link's key cannot decrypt earlier recordings. A proof covers all
+/// earlier messages and names the end that sends it. So an attacker cannot replay a proof on
+/// another link or in the other direction.
 ///
 /// Threads: one. Errors: in Step.
-/// Not: the wire. It takes and makes messages; deadlines are its owner's.
+/// Not: input and output, or deadlines. The owner moves the messages and ends late handshakes.
 class Handshake {
  public:
-  /// What follows from a message.
+  /// A Step is the outcome of one received message.
   struct Step {
-    std::vector<std::byte> reply;  ///< to be sent when it is not empty
-    bool done = false;             ///< both ends are proven, as far as this one can know
-    /// kMalformed; kRefused: another key, or another version. The link must not be used. A reply
-    /// goes first, and with it the peer ends the link.
+    std::vector<std::byte> reply;  ///< send it when it is not empty
+    bool done = false;             ///< the peer is proven; `reply` may hold the last proof
+    /// kMalformed, or kRefused for another key or version: the link must not be used. Send the
+    /// reply even then: it makes the peer end the link.
     Status status;
   };
   using Nonce = std::array<std::byte, 32>;
-  /// Random, and one handshake's own.
+  /// Fresh are random values, which only one handshake may use.
   struct Fresh {
     Nonce nonce{};
     ExchangeKey key;
@@ -54,15 +59,15 @@ class Handshake {
   static Fresh fresh();
 
   static Handshake connecting(const Credential& credential, const Fresh& fresh);
-  /// The keyring outlives it.
+  /// The keyring must outlive the handshake.
   static Handshake accepting(const Keyring& keyring, const Fresh& fresh);
 
-  /// The hello; of the connecting end only.
+  /// Returns the hello message. Only the connecting end sends a hello.
   std::vector<std::byte> hello();
-  /// Not after a step that was done or failed.
+  /// Takes the peer's next message. No call may follow a step that was done or failed.
   Step take(ByteSpan message);
 
-  // When done:
+  // Valid after a step that was done:
   LinkKeys keys() const;
   const PeerIdentity& peer() const { return peer_; }
 
@@ -77,13 +82,13 @@ class Handshake {
   bool agree_on(const Secret& link_key, ByteSpan public_value);
   Digest proof(End of) const;
 
-  const Keyring* keyring_;  ///< null: this is the connecting end
+  const Keyring* keyring_;  ///< nullptr: this is the connecting end
   const Role role_;
   const Fresh fresh_;
-  Credential credential_;  ///< of the connecting end
+  Credential credential_;  ///< used by the connecting end
   PeerIdentity peer_;
-  std::vector<std::byte> said_;  ///< hello, then the challenge without its proof
-  Secret agreed_;                ///< input of all keys of this link
+  std::vector<std::byte> said_;  ///< the transcript: hello, then the challenge without its proof
+  Secret agreed_;                ///< all keys of this link are derived from this secret
 };
 
 }  // namespace stdchk::transport::secure

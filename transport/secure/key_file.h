@@ -6,8 +6,8 @@
 #include "core/base/result.h"
 #include "transport/secure/keyring.h"
 
-/// Key files: each tells one process which member it is. An error is a sentence that says what is
-/// wrong with the file and what to do.
+/// Key files. A process reads from a key file which member it is, and the key that proves it. Each
+/// error is a sentence: the fault of the file, and a remedy.
 ///
 /// | file          | text                                               | who has it              |
 /// |---------------|----------------------------------------------------|-------------------------|
@@ -15,17 +15,18 @@
 /// | member's key  | `stdchk-member`, role, id and key in hexadecimal   | that member             |
 namespace stdchk::transport::secure {
 
-/// A process of that role, by a file of either kind; one that knows the secret is a new member.
+/// Reads a key file of either kind, for a process of `role`. A file with the pool's secret makes
+/// the process a new member.
 tl::expected<std::shared_ptr<Keyring>, std::string> read_keyring(const std::string& path,
                                                                  Role role);
-/// A process that must know the pool's secret.
+/// Reads a file with the pool's secret. A file with the key of one member is an error.
 tl::expected<std::shared_ptr<Keyring>, std::string> read_root_keyring(const std::string& path,
                                                                       const Member& self);
 
-/// The one line that a member's key file holds.
+/// Returns the text of a member's key file, which is one line.
 std::string key_file_text(const MemberKey& key);
 
-/// "client", "benefactor", "manager", "coordinator", "node".
+/// Returns "client", "benefactor", "manager", "coordinator" or "node".
 const char* name_of(Role role);
 
 }  // namespace stdchk::transport::secure

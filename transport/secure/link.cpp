@@ -118,7 +118,7 @@ void SecureLink::end_soon(const Error& why) {
 
 void SecureLink::end_now() {
   if (accepted_) {
-    // The owner may have to wait until the peer cannot write any more: the inner link stays.
+    // The inner link stays, because its owner may have to wait until the peer can no longer write.
     const bool tells = endpoint_.capabilities_.fence == FenceKind::kImmediate;
     inner_->fence();
     if (tells) return;  // on_closed follows when its operations are finished

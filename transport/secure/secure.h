@@ -18,17 +18,19 @@ namespace stdchk::transport::secure {
 
 class SecureLink;
 
-/// A SecureEndpoint lets only members of the pool through: a link is handed over, or said to be
-/// connected, after the handshake, and Link::peer() says then who is at its other end. Messages are
-/// encrypted and authenticated with the link's own keys, so the keys of memory are told to members
-/// only. One-sided transfers go to the inner link as they are: they cost nothing more, and are not
-/// encrypted.
+/// A SecureEndpoint makes links between members of the pool only. on_accept() and on_connected()
+/// follow a successful handshake. From then on, Link::peer() returns the proven peer.
 ///
-/// Owns: the inner endpoint. Threads: its reactor's.
-/// Errors: kRefused (another key, or another version) and kMalformed are what on_closed says of
-///   a handshake that failed; kCorrupt: a message was changed, left out or repeated on its way.
-/// Limits: kArrivingMax links that were not proven yet; the oldest of them gives way. Each has
-///   limits::kConnectDeadline.
+/// Messages are encrypted and authenticated with keys of the link, so only members learn the keys
+/// of memory regions. One-sided transfers use the inner link unchanged: they cost nothing more, and
+/// are not encrypted.
+///
+/// Owns: the inner endpoint.
+/// Threads: the inner endpoint's reactor.
+/// Errors: on_closed() gets kRefused (another key or version) or kMalformed when a handshake fails.
+///   It gets kCorrupt when a message was changed, lost or repeated on its way.
+/// Limits: kArrivingMax accepted links whose peer is not proven yet; a new link ends the oldest of
+///   them. Each must be proven within limits::kConnectDeadline.
 class SecureEndpoint final : public Endpoint, private AcceptHandler {
  public:
   static constexpr std::size_t kArrivingMax = 1024;
@@ -70,22 +72,22 @@ class SecureEndpoint final : public Endpoint, private AcceptHandler {
   AcceptHandler* accept_handler_ = nullptr;
   std::list<std::unique_ptr<SecureLink>> arriving_;  ///< accepted, not proven; the oldest first
   std::vector<SecureLink*> connecting_;
-  std::vector<SecureLink*> ending_;  ///< to be told in the next poll()
+  std::vector<SecureLink*> ending_;  ///< the next poll() calls their on_closed()
   Time next_check_{};
   Time next_warning_{};
-  std::vector<std::byte> opened_;  ///< the message that a handler looks at
+  std::vector<std::byte> opened_;  ///< the decrypted message during on_message()
   std::vector<std::byte> sealed_;
 };
 
-/// A SecureLink is a link and its keys.
+/// A SecureLink is a link of the inner endpoint, with the keys of its messages.
 ///
 /// | state    | leaves when                                                          |
 /// |----------|----------------------------------------------------------------------|
 /// | greeting | proven -> open; refused, late, or the inner link is lost -> closed   |
-/// | open     | a message does not open -> closed; the inner link is lost -> closed  |
+/// | open     | a message is corrupt, or the inner link is lost -> closed            |
 class SecureLink final : public Link, private LinkHandler {
  public:
-  /// `accepted`: by this end.
+  /// `accepted`: the peer has opened the link.
   SecureLink(SecureEndpoint& endpoint, Handshake handshake, bool accepted, Time late_at);
   ~SecureLink() override;
   SecureLink(const SecureLink&) = delete;
@@ -128,8 +130,8 @@ class SecureLink final : public Link, private LinkHandler {
   std::unique_ptr<Link> inner_;
   LinkHandler* handler_ = nullptr;
   State state_ = State::kGreeting;
-  bool told_ = false;         ///< on_closed was called
-  std::optional<Error> why_;  ///< this end has ended it, or refuses it
+  bool told_ = false;         ///< on_closed() was called
+  std::optional<Error> why_;  ///< the reason, when this end closes the link
   Handshake handshake_;
   Sealer out_;
   Sealer in_;
