@@ -21,19 +21,19 @@ struct CheckpointFigures {
   std::map<std::string, Duration> steps;  ///< longest time until a node's answer
 };
 
-/// A CheckpointBook has the sets of a job that a restart may need or that are under way, the
-/// figures of checkpoints, and who waits for which set.
+/// A CheckpointBook has the sets of a job: sets that a restart may need, and the set under way. It
+/// also has the figures of checkpoints, and the callers that wait for a set.
 ///
 /// Threads: the reactor's. Pure: it writes no file.
 class CheckpointBook {
  public:
-  /// Learns how it went: an empty text when it went well.
+  /// Gets the error of the request, or an empty text after a success.
   using Done = std::function<void(const std::string& error)>;
 
   // Sets.
   void add(SetDescription set) { sets_[set.set] = std::move(set); }
   const SetDescription& at(SetId set) const { return sets_.at(set); }
-  /// Null when the book does not have the set.
+  /// Returns nullptr for an unknown set.
   const SetDescription* find(SetId set) const;
   void drop(SetId set) { sets_.erase(set); }
 

@@ -75,8 +75,9 @@ struct ReceiveReport {
 };
 
 /// Receives a whole image.
-/// Errors: kDeadline: the sender is silent. kCorrupt: a member of the group sends a manifest that
-/// has another root. kTooLarge: the offered image is longer than `image_bytes_max`.
+/// Errors: kDeadline when the sender is silent. kCorrupt when a member of the group sends a
+/// manifest with another root. Fails with kTooLarge when the offered image is longer than
+/// `image_bytes_max`.
 Result<ReceiveReport> receive(const ReceiveOptions& options, Clock& clock);
 
 }  // namespace stdchk::multicast

@@ -27,19 +27,20 @@ class SendRate {
   /// may grow.
   void advance(Time now, bool is_waiting);
   bool allows(double bytes) const { return credit_ >= bytes; }
-  /// False: receivers served by unicast have used up their share.
+  /// Returns false when receivers that are served by unicast have used their share of the rate.
   bool allows_unicast(double bytes) const { return unicast_credit_ >= bytes; }
-  /// The time at which `bytes` may be sent, if nothing is sent before.
+  /// Returns the earliest time to send `bytes`, if no other bytes are sent before.
   Time time_of(Time now, double bytes) const;
   void spend_on_all(double bytes);
   void spend_on_one(double bytes);
 
-  /// Lowers the rate to 3/4 of `mean`, the rate of receivers, or of itself if that is less or
-  /// `mean` is 0. Does so once in `interval`; returns whether it did.
+  /// Lowers the rate to 3/4 of `mean`, the mean rate of receivers, or to 3/4 of the present rate if
+  /// this is less or `mean` is 0. Lowers the rate once in `interval` at most. Returns true if
+  /// lowered.
   bool back_off(Time now, double mean, Duration interval);
 
   double rate() const { return rate_; }
-  /// The rate of what goes to all, smoothed.
+  /// Returns the smoothed rate of the bytes that are sent to all receivers.
   double sent() const { return sent_rate_; }
   /// True when the rate limits the sender. Otherwise the sender waits for asks.
   bool is_used() const { return sent_rate_ >= rate_ / 2; }

@@ -16,7 +16,7 @@ from processes import BIN, ROOT, programs_for_all, run, wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
-# Of no other test, because their folders in /tmp have fixed names.
+# No other test uses these user ids, because the users' folders in /tmp have fixed names.
 VICTIM, OTHER = 64711, 64712
 LIBRARIES = (BIN / "stdchk").resolve().parents[1]
 

@@ -66,8 +66,8 @@ Status CmChannel::find_device(const std::string& host) {
     if (try_device(each)) return {};
   }
   return fail(Code::kUnsupported,
-              "verbs.open: no verbs device with an active port has an address; `rdma link` lists "
-              "the devices; give the interface of a device an IP address and bring it up");
+              "verbs.open: no verbs device with an active port has an address. `rdma link` lists "
+              "the devices. Give the interface of a device an IP address and bring it up");
 }
 
 /// Binds `holder_` to the address. Returns true if the address belongs to a verbs device with an

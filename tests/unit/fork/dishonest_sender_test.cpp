@@ -29,7 +29,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
 
 /// A DishonestSender answers each Hello with an offer, and repeats one recorded datagram.
 ///
-/// Threads: one of its own, until the destructor.
+/// Threads: a thread of its own, which the destructor ends.
 class DishonestSender {
  public:
   explicit DishonestSender(std::uint64_t image_bytes)
@@ -80,7 +80,7 @@ class DishonestSender {
   std::thread thread_;
 };
 
-/// The most memory that this process has had since reset_peak(), in bytes.
+/// Returns the peak memory of this process since reset_peak(), in bytes.
 std::uint64_t peak_bytes() {
   std::ifstream status("/proc/self/status");
   std::string word;
