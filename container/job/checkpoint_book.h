@@ -22,7 +22,7 @@ struct CheckpointFigures {
 };
 
 /// A CheckpointBook has the sets of a job: sets that a restart may need, and the set under way. It
-/// also has the figures of checkpoints, and the callers that wait for a set.
+/// also has the figures of checkpoints, and the callbacks of waiting requests.
 ///
 /// Threads: the reactor's. Pure: it writes no file.
 class CheckpointBook {

@@ -34,9 +34,9 @@ class SendRate {
   void spend_on_all(double bytes);
   void spend_on_one(double bytes);
 
-  /// Lowers the rate to 3/4 of `mean`, the mean rate of receivers, or to 3/4 of the present rate if
-  /// this is less or `mean` is 0. Lowers the rate once in `interval` at most. Returns true if
-  /// lowered.
+  /// Lowers the rate to 3/4 of `mean`, the mean rate of receivers. If the present rate is less, or
+  /// `mean` is 0, lowers it to 3/4 of the present rate. Lowers the rate at most once in `interval`.
+  /// Returns true if it has lowered the rate.
   bool back_off(Time now, double mean, Duration interval);
 
   double rate() const { return rate_; }

@@ -13,26 +13,29 @@
 
 namespace stdchk::transport::tcp {
 
-/// An Arrivals counts the connections that have not proven anything, and says which of them gives
-/// way to one more.
+/// An Arrivals counts the connections without a proof, and chooses the connections to close when
+/// there are too many.
 ///
-/// Limits: `max` connections together, `of_address_max` from one address. The oldest of the address
-///   gives way; when there are too many together, the oldest of the address that has most.
-/// Not: of any effect on connections that have proven themselves.
+/// Limits: `max` connections together, `of_address_max` from one address. Beyond the limit of an
+///   address, its oldest connection must be closed. Beyond `max`, it is the oldest connection of
+///   the address with most connections.
+/// Not: the connections of proven peers.
 class Arrivals {
  public:
-  /// An IPv4 address, or the network of an IPv6 address: a host has all of its last 64 bits.
+  /// An IPv4 address, or the first 64 bits of an IPv6 address, because a host may use any last 64
+  /// bits.
   using Address = std::array<std::uint8_t, 8>;
   static Address address_of(const sockaddr_storage& peer);
 
   Arrivals(std::size_t max, std::size_t of_address_max)
       : max_(max), of_address_max_(of_address_max) {}
 
-  /// Counts connection `number`. The one that is answered has been forgotten, and must be closed.
+  /// Counts connection `number`. If this exceeds a limit, forgets another connection and returns
+  /// its number. The caller must close it.
   std::optional<std::uint64_t> admit(std::uint64_t number, const Address& address);
-  /// The connection has proven itself, or has ended. No error when it is not known.
+  /// Forgets a connection whose peer is proven, or which has ended. Ignores unknown numbers.
   void leave(std::uint64_t number);
-  /// The oldest of all, which is forgotten.
+  /// Forgets the oldest connection of all addresses, and returns its number.
   std::optional<std::uint64_t> take_oldest();
   std::size_t size() const { return addresses_.size(); }
 

@@ -15,7 +15,7 @@
 namespace stdchk::transport::tcp {
 namespace {
 
-/// What is authenticated at once, while it is in the processor's cache.
+/// Bytes to authenticate in one step, while they are in the processor's cache.
 constexpr std::size_t kStepBytes = 128 * limits::kKiB;
 constexpr std::size_t kNonceBytes = 12;
 constexpr unsigned kByteBits = 8;

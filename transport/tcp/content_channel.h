@@ -14,8 +14,9 @@ namespace stdchk::transport::tcp {
 
 /// A ContentTag authenticates the content frames of one direction, in their order.
 ///
-/// The tag is that of ChaCha20-Poly1305 (RFC 8439) over no text: the content is its additional
-/// data, and the number of the frame is the nonce. So the tag covers sequence, length and content.
+/// It computes the tag of ChaCha20-Poly1305 (RFC 8439) for an empty text. The content is the
+/// additional data, and the frame's number is the nonce. So the tag covers order, length and
+/// content.
 class ContentTag {
  public:
   static constexpr std::size_t kBytes = 16;
@@ -35,14 +36,14 @@ class ContentTag {
 };
 
 /// A ContentChannel carries the content of a link's transfers in clear, on a TCP connection of its
-/// own. Headers, and what follows from them, stay inside TLS.
+/// own. The headers of these frames stay inside TLS.
 ///
 /// Owns: the socket. Threads: its endpoint's.
-/// Errors: Io::kLost, also for a frame whose tag is wrong. What such a frame has left in memory is
-///   within the place that its header named, and nobody is told that it has arrived.
+/// Errors: Io::kLost, also for a frame with a wrong tag. The bytes of such a frame
+///   stay within the place that its header names, and the frame is not acknowledged.
 class ContentChannel {
  public:
-  /// The first byte on the connection: TLS begins with another one. The link's token follows.
+  /// The first byte on the connection, with which TLS never begins. The link's token follows.
   static constexpr std::byte kFirstByte{0xC1};
   static constexpr std::size_t kGreetingBytes = 1 + TlsSession::kTokenBytes;
   using Io = TlsSession::Io;
@@ -56,14 +57,14 @@ class ContentChannel {
   void close();
 
   bool is_sending() const { return out_.left() > 0 || out_tag_left_ > 0; }
-  /// Begins a frame; none is being sent.
+  /// Begins to send a frame. No other frame may be under way.
   void begin_send(const Pieces& content);
-  /// kDone: all of the frame is in the socket.
+  /// Returns kDone when the socket has taken the whole frame.
   Io send();
 
   bool is_receiving() const { return in_.left() > 0 || in_tag_left_ > 0; }
   void begin_receive(const Pieces& content);
-  /// kDone: the frame is in memory, as it was sent.
+  /// Returns kDone when the whole frame is in memory and its tag is right.
   Io receive();
 
  private:

@@ -61,8 +61,8 @@ struct FrameHeader {
   bool operator==(const FrameHeader&) const = default;
 
   Bytes encode() const;
-  /// Returns nothing for an unknown type, for a wrong length, or for a field that is set although the
-  /// type does not use it.
+  /// Returns nothing for an unknown type, for a wrong length, or for a field that is set although
+  /// the type does not use it.
   static std::optional<FrameHeader> decode(std::span<const std::byte, kBytes> bytes);
   /// Returns the number of content bytes that follow the header.
   std::size_t content_bytes() const;

@@ -20,14 +20,14 @@ namespace {
 using secure::Keyring;
 using secure::LinkName;
 
-/// What one send(2) is given at most. A batch of records costs one system call instead of one each.
+/// Most bytes of one send(2), so that a batch of records costs one system call.
 constexpr std::size_t kOutBytes = 128 * limits::kKiB;
 constexpr std::size_t kIdleBuffersMax = 8;
 /// A record with its header, inner type and tag, and a KeyUpdate before it.
 constexpr std::size_t kRoomWanted = TlsSession::kRecordBytesMax + 512;
-/// What one recv(2) is given once the peer is proven.
+/// Size of one recv(2) after the peer's proof.
 constexpr std::size_t kInBytes = 128 * limits::kKiB;
-/// KeyUpdate itself is a record, and is sent with the next one.
+/// A KeyUpdate counts as a record. It is sent together with the next record.
 constexpr std::uint64_t kRecordsBefore = 2;
 constexpr std::array<unsigned char, 2> kCipher{0x13, 0x01};  // TLS_AES_128_GCM_SHA256
 constexpr const char* kCipherName = "TLS_AES_128_GCM_SHA256";
@@ -39,9 +39,9 @@ TlsSession& session_of(const SSL* ssl) {
 
 }  // namespace
 
-/// What OpenSSL calls. None of these throws.
+/// TlsCallbacks are the functions that OpenSSL calls. They must not throw.
 struct TlsCallbacks {
-  /// Of the connecting end: the key that it proves to have.
+  /// At the connecting end: returns the key that it must prove.
   static int use_session(SSL* ssl, const EVP_MD* /*digest*/, const unsigned char** identity,
                          std::size_t* length, SSL_SESSION** session) {
     TlsSession& self = session_of(ssl);
@@ -53,12 +53,12 @@ struct TlsCallbacks {
     return *session != nullptr ? 1 : 0;
   }
 
-  /// Of the accepting end: the key of who says that name. 0 ends the handshake.
+  /// At the accepting end: finds the key of the peer's name. The result 0 ends the handshake.
   static int find_session(SSL* ssl, const unsigned char* identity, std::size_t length,
                           SSL_SESSION** session) {
     TlsSession& self = session_of(ssl);
     *session = nullptr;
-    // A second name of one peer would cost key derivations and serve nobody.
+    // Refuse a second name of a peer: it would only cost key derivations.
     if (length != LinkName::kBytes || self.credential_) return 0;
     const auto name = LinkName::decode({reinterpret_cast<const std::byte*>(identity), length});
     if (!name) return 0;
@@ -96,7 +96,7 @@ struct TlsCallbacks {
     return command == BIO_CTRL_FLUSH ? 1 : 0;
   }
 
-  /// Straight over the socket, so that what a stranger sends is counted before it is read.
+  /// A BIO directly over the socket, so that a stranger's bytes are counted before they are read.
   static BIO_METHOD* method() {
     static BIO_METHOD* const made = [] {
       BIO_METHOD* const method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "link");
@@ -119,7 +119,7 @@ Result<std::unique_ptr<TlsContext>> TlsContext::create(std::shared_ptr<const Key
   std::unique_ptr<TlsContext> made(new TlsContext(std::move(keyring), records_max));
   made->context_.reset(SSL_CTX_new(TLS_method()));
   SSL_CTX* const context = made->context_.get();
-  // The system's configuration of OpenSSL may have said something else to each of these.
+  // The system's configuration of OpenSSL may have set other values.
   if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_ciphersuites(context, kCipherName) != 1 ||
@@ -208,7 +208,7 @@ ssl_session_st* TlsSession::make_psk() const {
   return nullptr;
 }
 
-/// For OpenSSL: recv(2).
+/// OpenSSL calls this function in place of recv(2).
 int TlsSession::receive(char* into, int length) {
   auto wanted = static_cast<std::size_t>(length);
   if (!proven_) {
@@ -224,7 +224,8 @@ int TlsSession::receive(char* into, int length) {
   return static_cast<int>(got);
 }
 
-/// For OpenSSL. What belongs to the handshake is sent at once: an empty socket has room for it.
+/// OpenSSL calls this function to send. Messages of the handshake are sent at once, because an
+/// empty socket has room for them.
 int TlsSession::take_encrypted(const char* bytes, int length) {
   const auto wanted = static_cast<std::size_t>(length);
   if (!proven_) {
@@ -242,7 +243,7 @@ TlsSession::Proof TlsSession::prove() {
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
   if (result == 1) {
-    // A peer with a certificate, should one ever get here, has proven nothing.
+    // A certificate proves nothing here.
     if (SSL_session_reused(ssl_.get()) != 1 || !credential_) {
       failure_ = Failure::kOther;
       return Proof::kFailed;
@@ -274,7 +275,7 @@ TlsSession::Got TlsSession::read(MutableByteSpan into) {
   std::size_t bytes = 0;
   const int result = SSL_read_ex(ssl_.get(), into.data(), into.size(), &bytes);
   if (result == 1) {
-    // The peer must have made a new key before.
+    // The peer should have made a new key before this record.
     if (records_received_ > context_.records_max_) return {Io::kLost, 0};
     return {Io::kDone, bytes};
   }

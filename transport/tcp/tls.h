@@ -20,13 +20,13 @@ struct ssl_session_st;
 /// and 4.2.11).
 namespace stdchk::transport::tcp {
 
-/// A TlsContext is what all sessions of an endpoint share: settings, keys, buffers.
+/// A TlsContext holds the settings, keys and buffers that all sessions of an endpoint share.
 ///
-/// The settings leave one way through TLS: version 1.3, TLS_AES_128_GCM_SHA256, X25519, a key of
-/// the keyring. No certificate is loaded, and the store for checking a peer's is empty. No tickets,
-/// no resumption, no early data, no renegotiation, no compression.
+/// The settings allow only one form of TLS: version 1.3, TLS_AES_128_GCM_SHA256, X25519, a key of
+/// the keyring. This end has no certificate, and accepts none of a peer. Tickets, resumption, early
+/// data, renegotiation and compression are off.
 ///
-/// Owns: OpenSSL's context, and buffers that no session uses now.
+/// Owns: OpenSSL's context, and idle buffers.
 class TlsContext {
  public:
   static Result<std::unique_ptr<TlsContext>> create(std::shared_ptr<const secure::Keyring> keyring,
@@ -53,23 +53,24 @@ class TlsContext {
 
 /// A TlsSession is a connected socket and the TLS on it.
 ///
-/// | state    | what is read from the socket                     | leaves when                    |
+/// | state    | reads from the socket                            | leaves when                    |
 /// |----------|--------------------------------------------------|--------------------------------|
-/// | proving  | kProofBytesMax bytes at most, by OpenSSL alone   | both ends have proven -> open  |
-/// | open     | records, each of which must open under the key   | close()                        |
+/// | proving  | at most kProofBytesMax bytes, by OpenSSL alone   | both ends have proven -> open  |
+/// | open     | records, each authenticated by the key           | close()                        |
 ///
 /// Owns: the socket. Threads: its endpoint's.
-/// Not: safe against being cut off. The end of the stream is the loss of the link, whoever made it.
+/// Not: protection from truncation. The end of the stream means that the link is lost, even if an
+///   attacker has caused it.
 class TlsSession {
  public:
-  /// That a peer may send before it has proven anything.
+  /// Most bytes that a peer may send before its proof.
   static constexpr std::size_t kProofBytesMax = 4096;
   static constexpr std::size_t kRecordBytesMax = 16384;
   static constexpr std::size_t kTokenBytes = 32;
 
-  /// Of an accepted connection.
+  /// Makes the session of an accepted connection.
   TlsSession(TlsContext& context, int socket);
-  /// Of a connection that was made here.
+  /// Makes the session of a connection that this end has opened.
   TlsSession(TlsContext& context, int socket, const secure::Credential& credential);
   ~TlsSession();
   TlsSession(const TlsSession&) = delete;
@@ -77,16 +78,16 @@ class TlsSession {
 
   int socket() const { return socket_; }
   enum class Proof : std::uint8_t { kUnfinished, kProven, kFailed };
-  /// Goes on with the handshake as far as the socket allows.
+  /// Continues the handshake as far as the socket allows.
   Proof prove();
-  /// Why, after kFailed.
+  /// The reason of kFailed.
   enum class Failure : std::uint8_t {
     kLost,      ///< the peer has gone
-    kOther,     ///< what it sent is no handshake of ours
-    kWrongKey,  ///< it has said, or shown, that it has another key
+    kOther,     ///< the peer's bytes are no handshake of this transport
+    kWrongKey,  ///< the peer has another key
   };
   Failure failure() const { return failure_; }
-  /// The name whose key both ends have proven. After kProven.
+  /// Returns the link's name, whose key both ends have proven. Valid after kProven.
   const secure::LinkName& name() const { return credential_->name; }
 
   enum class Io : std::uint8_t { kDone, kBlocked, kLost };
@@ -94,23 +95,25 @@ class TlsSession {
     Io io = Io::kBlocked;
     std::size_t bytes = 0;
   };
-  /// Reads decrypted bytes, of one record at most. kBlocked: nothing is left in the socket either.
+  /// Reads decrypted bytes, of one record at most. kBlocked also means that the socket is empty.
   Got read(MutableByteSpan into);
 
-  /// True: there is room for one more record.
+  /// Returns true when there is room for one more record.
   bool has_room() const;
-  /// Encrypts one record: 1 to kRecordBytesMax bytes. Asks for has_room(). False: lost.
+  /// Encrypts a record of 1 to kRecordBytesMax bytes. Call has_room() first. Returns false when the
+  /// link is lost.
   bool write(ByteSpan plain);
   bool unsent() const { return out_end_ > out_start_; }
-  /// Sends what is encrypted. kBlocked: the socket is full.
+  /// Sends encrypted bytes. kBlocked means that the socket is full.
   Io flush();
 
-  /// 256 bits for `use` that both ends of this session know, and nobody else (RFC 8446, 7.5).
+  /// Returns 256 bits for `use` that only the two ends of this session know (RFC 8446,
+  /// section 7.5).
   Secret derived(const char* use) const;
-  /// Hands the socket over. To be asked only of a session that has read nothing.
+  /// Hands over the socket. The session must have read no byte.
   int release() { return std::exchange(socket_, -1); }
 
-  /// Closes the socket. Nothing is read or written any more.
+  /// Closes the socket. No call may read or write afterwards.
   void close();
 
   std::uint64_t key_updates_sent() const { return key_updates_sent_; }
@@ -137,7 +140,7 @@ class TlsSession {
   TlsContext::Buffer out_;
   std::size_t out_start_ = 0;
   std::size_t out_end_ = 0;
-  // Under the keys that are used now.
+  // Counts under the present keys.
   std::uint64_t records_sent_ = 0;
   std::uint64_t records_received_ = 0;
   std::uint64_t key_updates_sent_ = 0;
