@@ -179,7 +179,7 @@ void State::read_names_again(const File& folder) {
     for (const auto& [name, id] : at.children) {
       const File& child = *file(id);
       if (child.type == FileType::kDirectory) todo.push_back(&child);
-      // The name may be a further name of the file.
+      // `name` may be a further hard link of the file.
       if (child.type != FileType::kRegular) continue;
       if (const auto image = image_name(at.id, name)) {
         set_generations_.add(at.id, *image, child.newest.written);

@@ -341,7 +341,7 @@ def test_fallocate_extends_zeroes_and_cuts_the_end(here):
     assert read_back(here + "/f") == b"x" * 10 + bytes(90) + b"x" * 99900
     assert fallocate(here + "/f", "-p", "-o", "50000", "-l", "60000") == 0
     assert read_back(here + "/f") == b"x" * 10 + bytes(90) + b"x" * 49900 + bytes(50000)
-    # A hole in the middle cannot be punched, and nobody is told that it was.
+    # Punching a hole in the middle is not possible, so the call fails.
     assert fallocate(here + "/f", "-p", "-o", "0", "-l", "4096") != 0
 
 

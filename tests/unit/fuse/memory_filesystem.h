@@ -72,7 +72,7 @@ class MemoryPool {
 struct MemorySession {
   std::shared_ptr<MemoryFile> file;
   Bytes bytes;                 ///< the file as this session sees it
-  std::size_t base_bytes = 0;  ///< the length of the version that it began with
+  std::size_t base_bytes = 0;  ///< length of the session's base version
   bool writes_anywhere = false;
   /// begin -> end of written ranges, which do not touch
   std::map<std::uint64_t, std::uint64_t> written;
