@@ -20,7 +20,7 @@ inline bool operator==(const Secret& a, const Secret& b) { return equal(a.bytes,
 
 /// Derives a key for one use: HKDF-Expand of one block with SHA-256 (RFC 5869). The step of
 /// extraction is left out, as section 3.3 allows, because `from` is random already. Keys of
-/// different uses and contexts are independent. No `use` may be a prefix of another `use`.
+/// different uses and contexts are independent. Texts of `use` must be prefix-free.
 Secret derive(const Secret& from, std::string_view use, ByteSpan context);
 
 using Digest = std::array<std::byte, 32>;
