@@ -4,14 +4,20 @@
 #include "core/base/mutex.h"
 
 namespace stdchk::mount {
+namespace {
+
+constexpr NodeId kRootNode = 1;  ///< the kernel's number
+constexpr int kDepthMax = 64;
+
+}  // namespace
 
 NodeTable::NodeTable(const Attributes& root) {
   auto node = std::make_shared<Node>();
-  node->id = 1;
+  node->id = kRootNode;
   node->file = root.id;
   node->type = FileType::kDirectory;
   node->last = root;
-  nodes_[1] = {node, 1, 0, 0};  // the kernel never forgets the root
+  nodes_[kRootNode] = {node, 1, 0, 0};  // the kernel never forgets the root
   current_[root.id] = {node, false};
 }
 
@@ -138,6 +144,25 @@ bool NodeTable::is_open(NodeId id) const {
 std::size_t NodeTable::size() const {
   const MutexLock lock(mutex_);
   return nodes_.size();
+}
+
+std::string NodeTable::path_of(const Node& node) const {
+  std::string path;
+  NodeId above = 0;
+  {
+    const ReaderLock lock(node.mutex);
+    path = node.name;
+    above = node.parent;
+  }
+  // The depth is limited, because a directory that is being moved may appear twice on the way.
+  for (int depth = 0; above > kRootNode && depth < kDepthMax; ++depth) {
+    const NodePtr parent = find(above);
+    if (parent == nullptr) break;
+    const ReaderLock parent_lock(parent->mutex);
+    path.insert(0, parent->name + "/");
+    above = parent->parent;
+  }
+  return path;
 }
 
 }  // namespace stdchk::mount

@@ -95,6 +95,9 @@ class NodeTable {
   /// Returns the current node of `file`, or nullptr when the kernel holds none.
   NodePtr current(FileId file) const;
 
+  /// The path from the mount's root, as the kernel last found the node.
+  std::string path_of(const Node& node) const;
+
   /// Returns the node for a file with these attributes, which the kernel has found as `name` in
   /// `parent`. While a session is open, returns the session's node. Counts one more reference of
   /// the kernel.

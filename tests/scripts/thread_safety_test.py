@@ -59,7 +59,7 @@ def test_a_guarded_member_used_with_its_lock_is_accepted(checked):
 
 
 def test_the_files_with_the_locks_are_looked_at(script):
-    for name in ("client/net/manager_client.h", "fuse/bridge_files.cpp", "fork/pager/registry.cpp"):
+    for name in ("client/net/manager_client.h", "fuse/file_requests.cpp", "fork/pager/registry.cpp"):
         path = ROOT / name
         expected = name != "client/net/manager_client.h"
         assert (script.names_lock(path) or script.header_names_lock(path)) == expected

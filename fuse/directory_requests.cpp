@@ -1,10 +1,9 @@
-// Listing directories.
+#include "fuse/directory_requests.h"
 
 #include <sys/stat.h>
 
 #include "core/base/assert.h"
 #include "core/base/mutex.h"
-#include "fuse/bridge.h"
 
 namespace stdchk::mount {
 namespace {
@@ -19,31 +18,31 @@ DirectoryHandle* key_of(const fuse_file_info* info) {
 
 /// The result keeps the handle alive: the caller of a readdir may close the directory as soon as it
 /// has the answer.
-std::shared_ptr<DirectoryHandle> Bridge::directory_of(const fuse_file_info* info) {
-  const MutexLock lock(handles_mutex_);
+std::shared_ptr<DirectoryHandle> DirectoryRequests::directory_of(const fuse_file_info* info) {
+  const MutexLock lock(mutex_);
   return directories_.at(key_of(info));
 }
 
-void Bridge::opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
+void DirectoryRequests::opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.opendir"));
   auto handle = std::make_shared<DirectoryHandle>();
   handle->node = node;
   DirectoryHandle* address = handle.get();
   {
-    const MutexLock lock(handles_mutex_);
+    const MutexLock lock(mutex_);
     directories_[address] = std::move(handle);
   }
   info->fh = reinterpret_cast<std::uint64_t>(address);
   if (fuse_reply_open(request, info) == -ENOENT) {
-    const MutexLock lock(handles_mutex_);
+    const MutexLock lock(mutex_);
     directories_.erase(address);
   }
 }
 
 /// Answers from entry `offset` of the snapshot on. Offset 0 takes a new snapshot (rewinddir).
-void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_file_info* info,
-                     bool plus) {
+void DirectoryRequests::readdir(fuse_req_t request, std::size_t size, off_t offset,
+                                fuse_file_info* info, bool plus) {
   const auto kept = directory_of(info);
   DirectoryHandle& handle = *kept;
   const MutexLock lock(handle.mutex);
@@ -78,7 +77,7 @@ void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_fi
       needed = fuse_add_direntry_plus(request, nullptr, 0, name, nullptr, 0);
       if (needed > room) break;
       if (!dot) {
-        auto made = make_entry(attributes, handle.node->id, name);
+        auto made = entries_.make(attributes, handle.node->id, name);
         if (!made) break;
         entry = *made;
         counted.push_back(entry.ino);
@@ -96,9 +95,9 @@ void Bridge::readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_fi
   }
 }
 
-void Bridge::releasedir(fuse_req_t request, fuse_file_info* info) {
+void DirectoryRequests::releasedir(fuse_req_t request, fuse_file_info* info) {
   {
-    const MutexLock lock(handles_mutex_);
+    const MutexLock lock(mutex_);
     directories_.erase(key_of(info));
   }
   fuse_reply_err(request, 0);

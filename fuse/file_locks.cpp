@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "fuse/bridge.h"
+#include "fuse/file_requests.h"
 
 namespace stdchk::mount {
 namespace {
@@ -24,7 +24,8 @@ void set_range(Request& request, const struct flock& lock) {
 
 }  // namespace
 
-void Bridge::setlk(fuse_req_t request, fuse_file_info* info, const struct flock& lock, bool sleep) {
+void FileRequests::setlk(fuse_req_t request, fuse_file_info* info, const struct flock& lock,
+                         bool sleep) {
   msg::SetLock wanted;
   wanted.space = msg::LockSpace::kRecord;
   wanted.kind = kind_of(lock.l_type);
@@ -34,7 +35,7 @@ void Bridge::setlk(fuse_req_t request, fuse_file_info* info, const struct flock&
   locker_.set(request, handle_of(info), wanted, sleep);
 }
 
-void Bridge::getlk(fuse_req_t request, fuse_file_info* info, const struct flock& lock) {
+void FileRequests::getlk(fuse_req_t request, fuse_file_info* info, const struct flock& lock) {
   msg::GetLock wanted;
   wanted.space = msg::LockSpace::kRecord;
   wanted.kind = kind_of(lock.l_type);
@@ -43,7 +44,7 @@ void Bridge::getlk(fuse_req_t request, fuse_file_info* info, const struct flock&
   locker_.get(request, handle_of(info), wanted);
 }
 
-void Bridge::flock(fuse_req_t request, fuse_file_info* info, int operation) {
+void FileRequests::flock(fuse_req_t request, fuse_file_info* info, int operation) {
   msg::SetLock wanted;
   wanted.space = msg::LockSpace::kFlock;
   const int kind = operation & ~LOCK_NB;

@@ -1,0 +1,169 @@
+#include "fuse/name_requests.h"
+
+#include <sys/stat.h>
+
+#include <cstring>
+
+#include "core/base/limits.h"
+#include "core/base/mutex.h"
+
+namespace stdchk::mount {
+namespace {
+
+constexpr unsigned kRenameNoReplace = 1;  // linux/fs.h
+constexpr unsigned kRenameExchange = 2;
+
+FileType type_of(mode_t mode) {
+  if (S_ISFIFO(mode)) return FileType::kFifo;
+  if (S_ISSOCK(mode)) return FileType::kSocket;
+  if (S_ISCHR(mode)) return FileType::kCharacterDevice;
+  if (S_ISBLK(mode)) return FileType::kBlockDevice;
+  return FileType::kRegular;
+}
+
+}  // namespace
+
+void NameRequests::lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
+  auto directory = nodes_.find(parent);
+  if (!directory) return reply(request, fail(Code::kStale, "mount.lookup"));
+  auto found = filesystem_.lookup(directory->file, name);
+  if (found && refused_.take(found->id)) found = filesystem_.lookup_fresh(directory->file, name);
+  if (!found) return reply(request, fail(found.error()));
+  entries_.reply(request, *found, parent, name);
+}
+
+void NameRequests::readlink(fuse_req_t request, fuse_ino_t number) {
+  auto node = nodes_.find(number);
+  if (!node) return reply(request, fail(Code::kStale, "mount.readlink"));
+  auto target = filesystem_.read_symlink(node->file);
+  if (!target) return reply(request, fail(target.error()));
+  fuse_reply_readlink(request, target->c_str());
+}
+
+void NameRequests::mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
+                         dev_t device) {
+  auto directory = nodes_.find(parent);
+  if (!directory) return reply(request, fail(Code::kStale, "mount.mknod"));
+  if (const FileType type = type_of(mode); type != FileType::kRegular) {
+    auto made =
+        filesystem_.make_node(directory->file, name, type, owner_of(request, *directory, mode),
+                              static_cast<std::uint32_t>(device));
+    if (!made) return reply(request, fail(made.error()));
+    return entries_.reply(request, *made, parent, name);
+  }
+  client::OpenFlags flags{.read = true, .write = true, .create = true, .exclusive = true};
+  auto file = filesystem_.create(directory->file, name, flags, owner_of(request, *directory, mode));
+  if (!file) return reply(request, fail(file.error()));
+  Status committed = (*file)->commit();
+  Attributes attributes = (*file)->attributes();
+  Status closed = (*file)->close();
+  if (!committed || !closed) return reply(request, committed ? closed : committed);
+  entries_.reply(request, attributes, parent, name);
+}
+
+void NameRequests::mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode) {
+  auto directory = nodes_.find(parent);
+  if (!directory) return reply(request, fail(Code::kStale, "mount.mkdir"));
+  auto made = filesystem_.make_directory(directory->file, name,
+                                         owner_of(request, *directory, mode | S_IFDIR));
+  if (!made) return reply(request, fail(made.error()));
+  entries_.reply(request, *made, parent, name);
+}
+
+void NameRequests::symlink(fuse_req_t request, const char* target, fuse_ino_t parent,
+                           const char* name) {
+  auto directory = nodes_.find(parent);
+  if (!directory) return reply(request, fail(Code::kStale, "mount.symlink"));
+  if (std::strlen(target) > limits::kSymlinkBytesMax) {
+    return reply(request, fail(Code::kNameTooLong, "mount.symlink"));
+  }
+  auto made =
+      filesystem_.make_symlink(directory->file, name, target, owner_of(request, *directory, 0777));
+  if (!made) return reply(request, fail(made.error()));
+  entries_.reply(request, *made, parent, name);
+}
+
+void NameRequests::remove(fuse_req_t request, fuse_ino_t parent, const char* name, bool directory) {
+  auto in = nodes_.find(parent);
+  if (!in) return reply(request, fail(Code::kStale, "mount.remove"));
+  NodePtr node;
+  if (auto found = filesystem_.lookup(in->file, name)) node = nodes_.current(found->id);
+  const auto left = filesystem_.remove(in->file, name, directory);
+  if (!left) return reply(request, fail(left.error()));
+  if (node) lost_name(*node, *left);
+  reply(request, {});
+}
+
+/// The mount never commits a file without a name again. Therefore it asks the pool in case of
+/// doubt.
+void NameRequests::lost_name(Node& node, std::uint32_t names_left) {
+  if (names_left > 0) {
+    const auto now = filesystem_.attributes(node.file);
+    if (now && now->link_count > 0) return;
+    if (!now && now.error().code != Code::kNotFound && now.error().code != Code::kStale) return;
+  }
+  node.unlinked = true;
+}
+
+/// Other mounts see only names of committed files. A new file is therefore committed first, as by
+/// fsync().
+void NameRequests::link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent,
+                        const char* name) {
+  auto node = nodes_.find(number);
+  auto directory = nodes_.find(parent);
+  if (!node || !directory) return reply(request, fail(Code::kStale, "mount.link"));
+  if (node->type == FileType::kRegular) {
+    const WriterLock lock(node->mutex);
+    if (!node->writers.empty() && node->writers.front()->attributes().version == 0) {
+      if (const Status done = node->writers.front()->commit(); !done) return reply(request, done);
+      node->last = node->writers.front()->attributes();
+    }
+  }
+  auto linked = filesystem_.make_link(node->file, directory->file, name);
+  if (!linked) return reply(request, fail(linked.error()));
+  entries_.reply(request, *linked, parent, name);
+}
+
+void NameRequests::rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_ino_t to,
+                          const char* new_name, unsigned flags) {
+  auto from_node = nodes_.find(from);
+  auto to_node = nodes_.find(to);
+  if (!from_node || !to_node) return reply(request, fail(Code::kStale, "mount.rename"));
+  if ((flags & ~(kRenameNoReplace | kRenameExchange)) != 0) {
+    return reply(request, fail(Code::kInvalidArgument, "mount.rename"));
+  }
+  msg::Rename change;
+  change.from_parent = from_node->file;
+  change.from_name = name;
+  change.to_parent = to_node->file;
+  change.to_name = new_name;
+  change.no_replace = (flags & kRenameNoReplace) != 0;
+  change.exchange = (flags & kRenameExchange) != 0;
+  NodePtr moved;
+  NodePtr replaced;
+  if (auto found = filesystem_.lookup(change.from_parent, name)) moved = nodes_.current(found->id);
+  if (auto found = filesystem_.lookup(change.to_parent, new_name)) {
+    replaced = nodes_.current(found->id);
+  }
+  const auto left = filesystem_.rename(change);
+  if (!left) return reply(request, fail(left.error()));
+  if (moved != replaced) {
+    if (moved) {
+      moved->times_due = writeback_;
+      const WriterLock lock(moved->mutex);
+      moved->parent = to;
+      moved->name = new_name;
+    }
+    if (replaced && change.exchange) {
+      replaced->times_due = writeback_;
+      const WriterLock lock(replaced->mutex);
+      replaced->parent = from;
+      replaced->name = name;
+    } else if (replaced) {
+      lost_name(*replaced, *left);
+    }
+  }
+  reply(request, {});
+}
+
+}  // namespace stdchk::mount

@@ -1,0 +1,63 @@
+#include "fuse/set_id_bits.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/log.h"
+#include "core/base/mutex.h"
+
+namespace stdchk::mount {
+namespace {
+
+/// Without the group's x bit a file keeps S_ISGID for members of its group (inode_owner_or_capable
+/// and setattr_should_drop_sgid in the kernel).
+bool is_of_group(fuse_req_t request, std::uint32_t gid) {
+  if (request == nullptr || fuse_req_ctx(request)->gid == gid) return true;
+  std::array<gid_t, 256> groups{};
+  const int count = fuse_req_getgroups(request, static_cast<int>(groups.size()), groups.data());
+  const auto end = groups.begin() + std::clamp<int>(count, 0, static_cast<int>(groups.size()));
+  return std::find(groups.begin(), end, gid) != end;
+}
+
+}  // namespace
+
+bool SetIdBits::must_go(fuse_req_t request, const Handle* handle) const {
+  if (const auto kills = exchange_.kills_set_id()) return *kills;
+  return fuse_req_ctx(request)->uid != 0 || (handle != nullptr && handle->of_user);
+}
+
+void SetIdBits::clear_once(Node& node, fuse_req_t request) {
+  if (!node.set_id_killed.load(std::memory_order_relaxed) && !node.set_id_killed.exchange(true)) {
+    clear(node, request);
+  }
+}
+
+void SetIdBits::clear(Node& node, fuse_req_t request) {
+  if (const auto now = filesystem_.attributes(node.file)) clear_from(node, request, *now);
+}
+
+void SetIdBits::clear_at_commit(Node& node, const Attributes& now) {
+  if (node.set_id_killed.exchange(false)) clear_from(node, nullptr, now);
+}
+
+/// With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves this to the file system: who writes to a file
+/// must not leave it runnable as its owner or group. Without a request: at a commit.
+void SetIdBits::clear_from(Node& node, fuse_req_t request, const Attributes& now) {
+  const auto set = now.mode & static_cast<std::uint32_t>(S_ISUID | S_ISGID);
+  std::uint32_t drops = set & static_cast<std::uint32_t>(S_ISUID);
+  const bool drops_group = (now.mode & S_IXGRP) != 0 || !is_of_group(request, now.gid);
+  if (drops_group) drops |= set & static_cast<std::uint32_t>(S_ISGID);
+  if (drops == 0) return;
+  msg::SetAttributes change;
+  change.file = node.file;
+  change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
+  change.mode = now.mode & ~drops;
+  const auto done = filesystem_.set_attributes(change);
+  if (!done) return log::warning("Clearing set-id bits failed: {}", describe(done.error()));
+  const WriterLock lock(node.mutex);
+  node.last.mode = change.mode;
+}
+
+}  // namespace stdchk::mount

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "client/api/filesystem.h"
+#include "fuse/handle.h"
+#include "fuse/init_exchange.h"
+#include "fuse/node_table.h"
+#include "fuse/request.h"
+
+namespace stdchk::mount {
+
+/// A SetIdBits takes set-ID bits off files that a caller without CAP_FSETID changes. With
+/// FUSE_HANDLE_KILLPRIV_V2 the kernel leaves that to the file system.
+///
+/// Threads: any.
+class SetIdBits {
+ public:
+  SetIdBits(client::Filesystem& filesystem, const InitExchange& exchange)
+      : filesystem_(filesystem), exchange_(exchange) {}
+
+  /// Whether the caller may not leave set-ID bits on what it changes, as the kernel says with
+  /// FUSE_HANDLE_KILLPRIV_V2. Otherwise every user but root may not. Pages that the kernel has
+  /// collected come from itself: then the user who has opened the file counts.
+  bool must_go(fuse_req_t request, const Handle* handle) const;
+  /// Clears the bits once; later writes skip this until a chmod or a commit.
+  void clear_once(Node& node, fuse_req_t request);
+  /// Clears the bits of the mode that the pool has: another mount, or another name of the file, may
+  /// have changed it.
+  void clear(Node& node, fuse_req_t request);
+  /// Clears the bits again at a commit, if they were cleared since the mode was set last.
+  void clear_at_commit(Node& node, const Attributes& now);
+
+ private:
+  void clear_from(Node& node, fuse_req_t request, const Attributes& now);
+
+  client::Filesystem& filesystem_;
+  const InitExchange& exchange_;
+};
+
+}  // namespace stdchk::mount

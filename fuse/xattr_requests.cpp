@@ -1,0 +1,113 @@
+#include "fuse/xattr_requests.h"
+
+#include <sys/xattr.h>
+
+#include <cerrno>
+#include <string>
+
+#include "core/base/limits.h"
+#include "core/policy/policy.h"
+
+namespace stdchk::mount {
+namespace {
+
+constexpr std::string_view kTrusted = "trusted.";
+
+/// The kernel itself checks who may use which of these kinds. Not security.capability: a mount
+/// without set-ID bits (nosuid) gives no capabilities, and each write would have to remove it.
+/// Not POSIX ACLs: the mount does not check them.
+bool is_stored_xattr(std::string_view name) {
+  return name.starts_with("user.") || name.starts_with(kTrusted) ||
+         (name.starts_with("security.") && name != "security.capability");
+}
+bool is_virtual(std::string_view name) { return name == kXattrVersion || name == kXattrDrained; }
+
+}  // namespace
+
+void XattrRequests::set(fuse_req_t request, fuse_ino_t number, const char* name,
+                        std::string_view value, int flags, bool remove) {
+  auto node = nodes_.find(number);
+  if (!node) return reply(request, fail(Code::kStale, "mount.setxattr"));
+  if (!is_stored_xattr(name)) return reply(request, fail(Code::kUnsupported, "mount.setxattr"));
+  if (is_virtual(name)) return reply(request, fail(Code::kPermission, "mount.setxattr"));
+  if (std::string_view(name).starts_with(kXattrPolicy)) {
+    return reply(request, set_policy(*node, std::string_view(name).substr(kXattrPolicy.size()),
+                                     remove ? "inherit" : value));
+  }
+  if (value.size() > limits::kXattrBytesMax) {
+    return reply(request, fail(Code::kSystem, "mount.setxattr", E2BIG));
+  }
+  if (name == kXattrWriteMode && !remove && value != "cached" && value != "direct") {
+    return reply(request, fail(Code::kInvalidArgument, "mount.setxattr"));
+  }
+  msg::SetXattr change;
+  change.file = node->file;
+  change.name = name;
+  change.value = value;
+  change.remove = remove;
+  if ((flags & XATTR_CREATE) != 0) change.mode = msg::XattrMode::kCreate;
+  if ((flags & XATTR_REPLACE) != 0) change.mode = msg::XattrMode::kReplace;
+  Status done = filesystem_.set_xattr(change);
+  if (name == kXattrWriteMode) choice_.forget(node->file);
+  reply(request, done);
+}
+
+void XattrRequests::get(fuse_req_t request, fuse_ino_t number, const char* name, std::size_t size) {
+  auto node = nodes_.find(number);
+  if (!node) return reply(request, fail(Code::kStale, "mount.getxattr"));
+  if (!is_stored_xattr(name)) return reply(request, fail(Code::kUnsupported, "mount.getxattr"));
+  if (is_virtual(name)) {
+    if (node->type != FileType::kRegular) {
+      return reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
+    }
+    Attributes now = entries_.view(*node);
+    std::string version = std::to_string(now.version);
+    return reply_sized(request, name == kXattrVersion ? version : drain_name(now.drain), size);
+  }
+  if (std::string_view(name).starts_with(kXattrPolicy)) {
+    return get_policy(request, *node, std::string_view(name).substr(kXattrPolicy.size()), size);
+  }
+  auto all = filesystem_.xattrs(node->file);
+  if (!all) return reply(request, fail(all.error()));
+  for (const auto& [key, value] : *all) {
+    if (key == name) return reply_sized(request, value, size);
+  }
+  reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
+}
+
+Status XattrRequests::set_policy(const Node& node, std::string_view name, std::string_view value) {
+  const auto setting = parse_setting(name, value);
+  if (!setting) return fail(setting.error().code, "mount.setxattr");
+  if (const auto problem = check_setting(*setting)) return fail(problem->code, "mount.setxattr");
+  return filesystem_.set_policy(node.file, Policy{{*setting}});
+}
+
+void XattrRequests::get_policy(fuse_req_t request, const Node& node, std::string_view name,
+                               std::size_t size) {
+  const auto policy = filesystem_.policy(node.file);
+  if (!policy) return reply(request, fail(policy.error()));
+  for (const PolicySetting& setting : policy->effective.settings) {
+    if (policy_name(setting.key) == name) {
+      return reply_sized(request, format_value(setting), size);
+    }
+  }
+  reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
+}
+
+/// Lists the attributes that are stored. Leaves out virtual attributes, so that copies of a file do
+/// not set them.
+void XattrRequests::list(fuse_req_t request, fuse_ino_t number, std::size_t size) {
+  auto node = nodes_.find(number);
+  if (!node) return reply(request, fail(Code::kStale, "mount.listxattr"));
+  auto all = filesystem_.xattrs(node->file);
+  if (!all) return reply(request, fail(all.error()));
+  std::string names;
+  for (const auto& [key, value] : *all) {
+    if (key.starts_with(kTrusted) && fuse_req_ctx(request)->uid != 0) continue;
+    names += key;
+    names += '\0';
+  }
+  reply_sized(request, names, size);
+}
+
+}  // namespace stdchk::mount
