@@ -44,3 +44,11 @@ def test_a_riddle_in_another_file_is_named(repository, text):
 def test_a_file_that_has_become_clean_must_leave_the_list(repository):
     status, said = lint(repository, "old.h", "/// A Window holds the bytes between write() and storage.\n")
     assert status == 1 and "old.h has no riddles" in said
+
+
+def test_a_page_is_examined_when_it_is_named(repository):
+    page = ("# What is it\n\nThe pool is up.\n\n- What is not drained is lost.\n\n| a | What is seen is not told |\n|---|---|\n\n"
+            "    What is code is not prose\n\n```\nWhat is fenced is not prose\n```\n")
+    assert lint(repository, "page.md", page) == (0, "")
+    done = subprocess.run(["scripts/english", "page.md"], cwd=repository, capture_output=True, text=True, timeout=20)
+    assert [line.split(":")[1] for line in done.stdout.splitlines()] == ["5", "7"]
