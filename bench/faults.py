@@ -564,7 +564,7 @@ def manager_lost_its_disk(pool, trial):
     kill(manager)
     shutil.rmtree(pool.state / "manager")
     trial.pause(3)
-    recover(pool, "rebuilt from what the benefactors keep")
+    recover(pool, "rebuilt from the metadata on benefactors")
 
 
 def taken_over(pool, trial, creator):

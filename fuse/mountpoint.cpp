@@ -103,7 +103,7 @@ std::optional<std::string> prepare_mountpoint(const std::string& path) {
     return fmt::format("The mount point {} does not exist; make it with `mkdir {}`.", path, path);
   }
   if (failed != 0) {
-    return fmt::format("The mount point {} cannot be looked at: {}.", path, std::strerror(failed));
+    return fmt::format("The mount point {} cannot be examined: {}.", path, std::strerror(failed));
   }
   if (!S_ISDIR(info.st_mode)) {
     return fmt::format("The mount point {} is not a directory; name an empty directory.", path);
@@ -111,17 +111,19 @@ std::optional<std::string> prepare_mountpoint(const std::string& path) {
   struct stat parent {};
   if (stat((path + "/..").c_str(), &parent) == 0 && parent.st_dev != info.st_dev) {
     return fmt::format(
-        "{} is a mount point in use; unmount it with `fusermount3 -u {}`, or name another one.",
+        "{} is a mount point in use; unmount it with `fusermount3 -u {}`, or name another "
+        "directory.",
         path, path);
   }
   if (!is_empty(path)) {
     return fmt::format(
-        "The mount point {} is not empty, and what is in it would be hidden; name an empty "
+        "The mount point {} is not empty, and a mount would hide its files; name an empty "
         "directory.",
         path);
   }
   if (access(path.c_str(), W_OK | X_OK) != 0) {
-    return fmt::format("The mount point {} is not writable for this user; name one that is.", path);
+    return fmt::format("This user cannot write to the mount point {}; name another directory.",
+                       path);
   }
   return std::nullopt;
 }

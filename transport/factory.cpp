@@ -24,8 +24,8 @@ constexpr const char* kNoActivePort =
     "transport.open: no verbs device has an active port and an address; `rdma link` lists the "
     "devices";
 constexpr const char* kNoFabricTcp =
-    "ofi:tcp is not offered any more, because libfabric's tcp provider lets strangers reach memory "
-    "before they have proven anything: use tcp";
+    "ofi:tcp is no longer offered, because libfabric's tcp provider lets strangers reach memory "
+    "without a proof of their identity: use tcp";
 
 std::string namespace_name(const char* path) {
   std::array<char, 64> text{};

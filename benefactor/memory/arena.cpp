@@ -240,8 +240,8 @@ Outcome<void> Arena::map_directory(const ArenaOptions& options, const Clock& clo
       hugetlb || system.f_type == TMPFS_MAGIC || system.f_type == static_cast<long>(RAMFS_MAGIC);
   if (options.backing == Backing::kRamdisk && !memory) {
     return problem(Code::kInvalidArgument, kWhere, 0,
-                   fmt::format("{} is not on a ramdisk (tmpfs, ramfs, hugetlbfs); name one that "
-                               "is, or lend a disk with --disk {}.",
+                   fmt::format("{} is not on a ramdisk (tmpfs, ramfs, hugetlbfs); name a "
+                               "folder on a ramdisk, or lend a disk with --disk {}.",
                                directory, directory));
   }
   if (hugetlb) page_bytes_ = static_cast<std::uint64_t>(system.f_bsize);

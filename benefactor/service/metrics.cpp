@@ -20,7 +20,7 @@ void add_jobs(metrics::Exposition& to, const JobCounts& counts) {
         counts.builds_failed);
   count("stdchk_benefactor_moved_bytes_total", "Bytes that were moved to join holes.",
         counts.moved_bytes);
-  count("stdchk_benefactor_scrubbed_bytes_total", "Bytes whose checksums were looked at.",
+  count("stdchk_benefactor_scrubbed_bytes_total", "Bytes whose checksums were compared.",
         counts.checked_bytes);
   count("stdchk_benefactor_wrong_extents_total", "Chunks that were found to be wrong then.",
         counts.wrong_extents);

@@ -136,8 +136,9 @@ void Service::on_register_answer(rpc::Answer answer) {
     return lose_manager(Error{Code::kMalformed, 0, "benefactor.register"});
   }
   if (reply->epoch < epoch_) {
-    log::error("the manager at {} has epoch {}, and one with epoch {} has taken over: refused",
-               managers_.current(), reply->epoch.value, epoch_.value);
+    log::error(
+        "the manager at {} is refused: its epoch is {}, and a manager with epoch {} has taken over",
+        managers_.current(), reply->epoch.value, epoch_.value);
     return lose_manager(Error{Code::kFenced, 0, "benefactor.register"});
   }
   if (epoch_ && epoch_ != reply->epoch) new_epoch();

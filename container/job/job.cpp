@@ -195,7 +195,7 @@ void Job::give_up_store(const std::string& why) {
 }
 
 void Job::give_up_checkpoint(Time now, const std::string& why) {
-  say("the checkpoint is given up: " + why);
+  say("the checkpoint is cancelled: " + why);
   actions_.emplace_back(DropAction{set_});
   actions_.emplace_back(CheckpointAction{set_, false, why, {}, {}});
   run(now, Kind::kGiveUp, stages({NodeStep::kOpen, NodeStep::kResume, NodeStep::kDiscard}));

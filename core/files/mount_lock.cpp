@@ -50,7 +50,7 @@ Lock MountLock::take(const std::string& mount, Duration patience) {
   }
   if (!folder->names().empty()) {
     return refuse(fmt::format(
-        "the mount point {} is not empty, and what is in it would be hidden; name an empty "
+        "the mount point {} is not empty, and a mount would hide its files; name an empty "
         "directory",
         mount));
   }

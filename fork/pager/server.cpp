@@ -515,8 +515,8 @@ void Server::run(int signals) {
     }
     if (ready[3].revents != 0) {
       log::error(
-          "The holder of this page server is gone: it takes no more clones, and ends with "
-          "the last one.");
+          "The holder of this page server is gone. The server accepts no more clones, and ends "
+          "with its last clone.");
       held = false;
       ::shutdown(listener_, SHUT_RDWR);
     }

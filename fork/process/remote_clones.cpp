@@ -272,8 +272,8 @@ void RemoteClones::image_opened(Host& host, std::string_view problem) {
   has_image_ = std::all_of(hosts_.begin(), hosts_.end(),
                            [](const auto& each) { return each->has_image || each->is_lost; });
   if (!has_image_) return;
-  log::info("ticket {}: the parent's memory is in {}; its copy is not needed any more",
-            ticket_.number, image_path_);
+  log::info("ticket {}: the parent's memory is in {}; its copy is no longer needed", ticket_.number,
+            image_path_);
   calls_.on_image();
 }
 

@@ -359,7 +359,7 @@ void Server::drop_ticket(std::uint64_t number) {
     if (found == tickets_.end()) return;
     const pid_t pid = found->second.owner;
     for (const int fd : found->second.joiners) {
-      connections_.at(fd)->done(ECANCELED, "The ticket was given up.");
+      connections_.at(fd)->done(ECANCELED, "The ticket was cancelled.");
     }
     tickets_.erase(found);
     allocator_.release(number);

@@ -176,7 +176,7 @@ def test_advise_saves_after_a_minute_and_then_as_the_cost_model_says(pool, base)
     with job(pool, base, "-n", 1, "--advise", "--mtbf", "3600", "--", *words) as one:
         one.wait_for("--advise: a set costs", "err", 90)
         assert one.wait() == 0, one.err
-    pause, after = re.search(r"a set costs (\d+) ms, so the next one begins after (\d+) s", one.err).groups()
+    pause, after = re.search(r"a set costs (\d+) ms, so the next set begins after (\d+) s", one.err).groups()
     # Young's formula, and Daly's correction of a few per cent.
     assert 0.8 < int(after) / (2 * int(pause) / 1e3 * 3600) ** 0.5 < 1.1
 

@@ -589,7 +589,7 @@ def test_clones_go_on_when_the_host_of_their_parent_is_lost(pool, tmp_path, by_p
             """, pool.mount)
         assert parent.stdout.readline() == "cloned\n"
         try:
-            wait_until(lambda: "its copy is not needed any more" in (tmp_path / "log").read_text(), "the image", 30)
+            wait_until(lambda: "its copy is no longer needed" in (tmp_path / "log").read_text(), "the image", 30)
             (image,) = images.iterdir()
             assert image.stat().st_size >= 112 << 20 and image.stat().st_blocks * 512 < 80 << 20
             parent.kill()

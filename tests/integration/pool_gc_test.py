@@ -60,7 +60,7 @@ def test_what_was_deleted_is_planned_then_forgotten_and_a_rebuilt_manager_finds_
 
     pool.kill("manager")
     shutil.rmtree(os.path.join(pool.record["directory"], "manager"))
-    assert "rebuilt from what the benefactors keep" in pool.stdchk("recover", pool.mount).stdout
+    assert "rebuilt from the metadata on benefactors" in pool.stdchk("recover", pool.mount).stdout
     drop_caches()
     wait_until(lambda: all_read_back(folder, kept), "the images", seconds=60)
     wait_until(lambda: plan(pool)["whole"] == 4, "all benefactors")

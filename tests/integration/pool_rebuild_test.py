@@ -58,7 +58,7 @@ def test_a_pool_whose_manager_lost_its_disk_is_rebuilt_from_its_benefactors(pool
 
     pool.kill("manager")
     shutil.rmtree(os.path.join(pool.record["directory"], "manager"))
-    assert "rebuilt from what the benefactors keep" in pool.stdchk("recover", pool.mount).stdout
+    assert "rebuilt from the metadata on benefactors" in pool.stdchk("recover", pool.mount).stdout
     drop_caches()
     wait_until(lambda: all_read_back(folder, expected), "the images", seconds=60)
     assert [(entry["path"], entry.get("size")) for entry in pool.list("app")] == listing
@@ -196,7 +196,7 @@ def test_a_journal_that_is_damaged_starts_no_manager_and_the_pool_is_rebuilt_wit
     why = r"journal\.db is damaged: record \d+ does not match its checksum.*--rebuild"
     assert re.search(why, refused.stderr)
     move_away(state, pool.mount.parent)
-    assert "rebuilt from what the benefactors keep" in pool.stdchk("recover", pool.mount).stdout
+    assert "rebuilt from the metadata on benefactors" in pool.stdchk("recover", pool.mount).stdout
     drop_caches()
     wait_until(lambda: all_read_back(pool.mount / "app", expected), "the images", seconds=60)
 
@@ -251,7 +251,7 @@ def test_a_journal_that_has_lost_its_end_starts_no_manager_and_the_pool_is_rebui
         assert refused.returncode != 0
         assert re.search(r"journal\.db is damaged: its end is missing.*--rebuild", refused.stderr), refused.stderr
     move_away(state, pool.mount.parent)
-    assert "rebuilt from what the benefactors keep" in pool.stdchk("recover", pool.mount).stdout
+    assert "rebuilt from the metadata on benefactors" in pool.stdchk("recover", pool.mount).stdout
     drop_caches()
     wait_until(lambda: all_read_back(pool.mount / "app", expected), "the images", seconds=60)
     assert "is lost" not in pathlib.Path(pool.record["directory"], "manager.log").read_text()

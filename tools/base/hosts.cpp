@@ -56,7 +56,7 @@ Outcome<void> read_word(Host& host, const std::string& word) {
     }
     return problem("\"{}\" is not a whole number from 0 to 1024", word);
   }
-  return problem("\"{}\" is none of address=, memory= and benefactors=", word);
+  return problem("\"{}\" is not valid; allowed are address=, memory= and benefactors=", word);
 }
 
 }  // namespace

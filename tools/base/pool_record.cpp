@@ -115,8 +115,7 @@ std::string find_fault(const PoolRecord& record) {
 
 tl::unexpected<Problem> damaged(const std::string& directory, const std::string& why) {
   return problem(
-      "{}/pool.json is damaged ({}); remove the directory when no process of that pool runs any "
-      "more",
+      "{}/pool.json is damaged ({}); when no process of that pool runs, remove the directory",
       directory, why);
 }
 
@@ -325,7 +324,7 @@ Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path)
     return problem("{} is in no pool; the mounts of the pools are: {}", path, mounts);
   }
   if (pools.size() == 1) return pools.front();
-  return problem("there are several pools; say which with a path or --pool: {}", mounts);
+  return problem("there are several pools; choose a pool by a path or --pool: {}", mounts);
 }
 
 bool is_below(const std::string& path, const std::string& folder) {

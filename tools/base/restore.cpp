@@ -69,10 +69,11 @@ PoolRecord restore(const Running& pool) {
     return std::move(*record);
   }
   announce(record->directory, record->mount);
-  fmt::print(stderr,
-             "stdchk: the state directory {} was removed; it was made again from what the pool's "
-             "processes keep, without logs and journal\n",
-             pool.directory);
+  fmt::print(
+      stderr,
+      "stdchk: the state directory {} was removed, and was made again from data of the pool's "
+      "processes, without logs and journal\n",
+      pool.directory);
   return std::move(*record);
 }
 

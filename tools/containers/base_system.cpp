@@ -20,7 +20,7 @@ Outcome<BaseSystem> read_bundle(const fs::path& bundle, const std::string& text)
       base.environment = process->value("env", std::vector<std::string>());
     }
   } catch (const std::exception& error) {
-    return problem("--root {}: its config.json is none of an OCI bundle: {}", bundle.string(),
+    return problem("--root {}: config.json does not describe an OCI bundle: {}", bundle.string(),
                    error.what());
   }
   return base;

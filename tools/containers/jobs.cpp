@@ -100,7 +100,7 @@ int run_evacuate(const EvacuateOptions& options) {
     auto answer = ask(job, {{"do", "evacuate"}, {"node", options.node}},
                       std::chrono::seconds(options.timeout_s));
     if (!answer) return complain(answer.error().text);
-    fmt::print("job {}: nothing runs on {} any more\n", job, options.node);
+    fmt::print("job {}: no container is left on {}\n", job, options.node);
     moved = true;
   }
   if (!moved) return complain(fmt::format("no job of yours runs on {}", options.node));

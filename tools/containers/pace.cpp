@@ -26,7 +26,7 @@ Outcome<Pace> Pace::of(const RunOptions& options, std::size_t nodes) {
   if (!pace.advised_) {
     const auto every = parse_seconds(options.every);
     if (!every || *every == 0) {
-      return problem("--every {}: no time; 10m is one, and never saves on demand only",
+      return problem("--every {} is not a time such as 10m; the word never saves on demand only",
                      options.every);
     }
     pace.every_ = std::chrono::seconds(*every);
@@ -35,7 +35,7 @@ Outcome<Pace> Pace::of(const RunOptions& options, std::size_t nodes) {
   std::uint64_t mtbf_s = JobFigures{}.node_mtbf_s;
   if (!options.mtbf.empty()) {
     const auto given = parse_seconds(options.mtbf);
-    if (!given || *given == 0) return problem("--mtbf {}: no time; 365d is one", options.mtbf);
+    if (!given || *given == 0) return problem("--mtbf {} is not a time such as 365d", options.mtbf);
     mtbf_s = *given;
   }
   pace.job_mtbf_s_ =

@@ -55,7 +55,7 @@ Outcome<FoundSet> find_set(const std::string& folder, const std::string& job,
                            const std::string& wanted) {
   const std::uint64_t number =
       wanted.empty() ? 0 : std::strtoull(wanted.c_str() + wanted.rfind('T') + 1, nullptr, 10);
-  if (!wanted.empty() && number == 0) return problem("{} is no set; T5 is one", wanted);
+  if (!wanted.empty() && number == 0) return problem("{} is not a set such as T5", wanted);
   std::uint64_t newest = 0, last = 0;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -199,7 +199,7 @@ std::optional<Duration> Run::until_next(const container::CheckpointFigures* newe
   if (newest == nullptr) return pace_.every();
   const Duration next = pace_.after(newest->pause, newest->complete);
   if (newest->set == 1 || coordinator_->figures().size() == 1) {
-    fmt::print(stderr, "stdchk: --advise: a set costs {} ms, so the next one begins after {} s\n",
+    fmt::print(stderr, "stdchk: --advise: a set costs {} ms, so the next set begins after {} s\n",
                in_ms(newest->pause), in_ms(next) / 1000);
   }
   return next;

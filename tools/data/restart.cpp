@@ -52,7 +52,8 @@ Outcome<void> find_place(RestartOptions& options) {
         number(options.ranks, {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"});
     if (!known) {
       return problem(
-          "neither a launcher's environment nor --rank and --ranks say which of how many this is");
+          "the rank and the number of ranks are unknown; give --rank and --ranks, or use a "
+          "launcher");
     }
   }
   if (options.run.empty()) {
@@ -71,7 +72,8 @@ Outcome<void> find_place(RestartOptions& options) {
     return problem("--run is needed: a name that all ranks of this start share");
   std::ranges::replace(options.run, '/', '-');
   if (options.rank >= options.ranks) {
-    return problem("rank {} is none of {}", options.rank, options.ranks);
+    return problem("rank {} is too large: the ranks are counted from 0, and there are {}",
+                   options.rank, options.ranks);
   }
   return {};
 }
@@ -127,7 +129,7 @@ class Barrier {
           return problem("rank {} could not load its images", entry.name.substr(0, at));
         }
         if (theirs != state && theirs != kLeft) {
-          return problem("rank {} has found the set {}, and this one {}", entry.name.substr(0, at),
+          return problem("rank {} has found the set {}, but this rank {}", entry.name.substr(0, at),
                          theirs, state);
         }
         ++here;

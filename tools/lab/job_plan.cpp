@@ -146,12 +146,12 @@ std::string describe_width(const JobFigures& job, const JobPlan& plan) {
       why = "as given";
       break;
     case WidthReason::kFillsWriter:
-      why = fmt::format("so many benefactors, {}/s each, take in the {}/s of one node", one,
+      why = fmt::format("this many benefactors, {}/s each, receive the {}/s of one node", one,
                         format_bytes(job.node_rate));
       break;
     case WidthReason::kBenefactors:
       why = fmt::format(
-          "there are no more benefactors; {}, {}/s each, would take in the {}/s of one "
+          "there are no more benefactors; it takes {}, {}/s each, to receive the {}/s of one "
           "node",
           plan.width_wanted, one, format_bytes(job.node_rate));
       break;
@@ -160,8 +160,8 @@ std::string describe_width(const JobFigures& job, const JobPlan& plan) {
   const double lost = std::min<double>(
       job.nodes, static_cast<double>(job.nodes) * plan.stripe_width / plan.benefactor_nodes);
   return why + fmt::format(
-                   "; one lost benefactor takes {:.0f} of {} images along, in wider stripes "
-                   "more",
+                   "; the loss of one benefactor loses {:.0f} of {} images, and more in wider "
+                   "stripes",
                    std::ceil(lost), job.nodes);
 }
 

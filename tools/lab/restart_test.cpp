@@ -54,7 +54,7 @@ void load_all(client::Filesystem& filesystem, Clock::time_point began, std::uint
 }
 
 constexpr const char* kNoSet =
-    "no set in that folder is complete; see stdchk set list, or name one with --set";
+    "no set in that folder is complete; see stdchk set list, or name a set with --set";
 
 /// Each node loads the images of its ranks.
 int test_on_nodes(const RestartTestOptions& options, const std::string& invoked_as) {
@@ -115,7 +115,7 @@ int run_restart_test(const RestartTestOptions& options, const std::string& invok
     bytes += one.image.attributes.size_bytes;
     if (slowest == nullptr || one.seconds > slowest->seconds) slowest = &one;
   }
-  if (slowest == nullptr) return complain("that set has no images any more");
+  if (slowest == nullptr) return complain("the images of that set were removed");
   const double rate = static_cast<double>(bytes) / 1e6 / slowest->seconds;
   const std::string name = name_of_set(**set);
   if (options.json) {

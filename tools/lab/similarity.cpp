@@ -303,20 +303,20 @@ Advice advise_chunking(const std::vector<Similarity>& measured) {
   if (std::max(fixed, ours) < kWorthNaming) {
     return {
         "none",
-        fmt::format("Less than {:.0f} % of an image is in the one before it: naming chunks costs "
+        fmt::format("Less than {:.0f} % of an image is in the image before it: naming chunks costs "
                     "time and saves nothing.",
                     100 * kWorthNaming)};
   }
   if (ours >= fixed + kWorthCutting) {
-    return {
-        "content",
-        fmt::format("Content-defined chunks find {:.1f} % of an image in the one before it, fixed "
-                    "ones {:.1f} %.",
-                    100 * ours, 100 * fixed)};
+    return {"content",
+            fmt::format(
+                "Content-defined chunks find {:.1f} % of an image in the image before it, fixed "
+                "chunks {:.1f} %.",
+                100 * ours, 100 * fixed)};
   }
   return {"fixed",
-          fmt::format("Chunks of fixed length find {:.1f} % of an image in the one before it, "
-                      "content-defined ones {:.1f} %: the simpler ones do.",
+          fmt::format("Chunks of fixed length find {:.1f} % of an image in the image before it, "
+                      "content-defined chunks {:.1f} %: chunks of fixed length suffice.",
                       100 * fixed, 100 * ours)};
 }
 

@@ -60,8 +60,8 @@ void print_lines(const std::vector<Similarity>& measured, std::uint64_t sample_b
   print_table(rows, {2, 3, 4, 5, 6});
   if (sample_bytes > 0) {
     fmt::print(
-        "CbCH with SHA-1 or with overlap looked at the first {} of each image; --sample 0 has it "
-        "look at all.\n",
+        "CbCH with SHA-1 or with overlap examined the first {} of each image; --sample 0 examines "
+        "all of it.\n",
         format_bytes(sample_bytes));
   }
 }
@@ -72,7 +72,7 @@ void end_on_lost_bytes() {
   struct sigaction action {};
   action.sa_handler = [](int) {
     constexpr char kText[] =
-        "\nstdchk: an image has become shorter, or cannot be read, while it was looked at\n";
+        "\nstdchk: an image has become shorter, or cannot be read, during the measurement\n";
     (void)!::write(STDERR_FILENO, kText, sizeof(kText) - 1);
     ::_exit(kExitError);
   };

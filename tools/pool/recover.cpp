@@ -74,8 +74,9 @@ Outcome<Recovered> recover(PoolRecord& pool) {
     return problem("the standby of the pool at {} has taken over and serves", pool.mount);
   }
   if (standby && !journal) {
-    return problem("the pool at {} has a standby, which takes over by itself; its log says why not",
-                   pool.mount);
+    return problem(
+        "the pool at {} has a standby, which should have taken over; its log has the reason",
+        pool.mount);
   }
   auto old = end_old(pool, *manager);
   if (!old) return problem(old.error());
@@ -118,7 +119,7 @@ int run_recover(const RecoverOptions& options) {
     print({{"pid", done->pid}, {"rebuilt", done->rebuilt}, {"warnings", done->warnings}});
   } else {
     fmt::print("the manager {}; it runs again, {}\n", done->old,
-               done->rebuilt ? "rebuilt from what the benefactors keep" : "from its journal");
+               done->rebuilt ? "rebuilt from the metadata on benefactors" : "from its journal");
     for (const std::string& warning : done->warnings) fmt::print("  {}\n", warning);
   }
   return kExitGood;

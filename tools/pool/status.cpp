@@ -135,7 +135,7 @@ void print_copies(const Answers& answers) {
                pool.stripes, format_bytes(pool.parity_bytes), pool.rebuilt_chunks);
   }
   if (pool.lost_chunks > 0) {
-    fmt::print("lost        {} chunks have no copy any more; the manager's log names the images\n",
+    fmt::print("lost        {} chunks have no copy left; the manager's log names the images\n",
                pool.lost_chunks);
   }
   fmt::print(

@@ -114,7 +114,7 @@ TEST_CASE("a stripe has as many benefactors as take in what one node sends") {
   CHECK(plan.width_reason == WidthReason::kFillsWriter);
   CHECK(has(describe_width(job, plan), "300.0 MiB/s each, take in the 1.0 GiB/s of one node"));
   // There are 16 images, each over 4 of 16 benefactors.
-  CHECK(has(describe_width(job, plan), "one lost benefactor takes 4 of 16 images along"));
+  CHECK(has(describe_width(job, plan), "the loss of one benefactor loses 4 of 16 images"));
 }
 
 TEST_CASE("a stripe is no wider than the number of benefactors") {
