@@ -32,6 +32,7 @@ unstable_packages=(criu)
 container_packages=(debootstrap iproute2 nftables tar)
 sanitizer_packages=(clang libclang-rt-dev)
 coverage_packages=(gcovr)
+analysis_packages=(cppcheck)
 lint_packages=(clang clang-format clang-tidy git python3 python3-venv shellcheck universal-ctags)
 
 # keep_ssh_service_off [SUDO...]: tests run a server of their own, so the service of the package is
@@ -89,5 +90,5 @@ need_packages() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
-    "${mpich_packages[@]}" "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${fork_vm_packages[@]}" "${rdma_siw_packages[@]}" "${container_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${lint_packages[@]}" | sort -u
+    "${mpich_packages[@]}" "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${fork_vm_packages[@]}" "${rdma_siw_packages[@]}" "${container_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${analysis_packages[@]}" "${lint_packages[@]}" | sort -u
 fi

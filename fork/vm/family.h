@@ -14,6 +14,7 @@
 #include "fork/process/clone_table.h"
 #include "fork/process/watches.h"
 #include "fork/ticket/allocator.h"
+#include "fork/vm/agent_line.h"
 #include "fork/vm/machine.h"
 #include "fork/vm/remote_machines.h"
 #include "fork/vm/saved_machine.h"
@@ -76,7 +77,7 @@ class Family {
     std::unique_ptr<Machine> machine;
     std::vector<std::string> drives;
     Descriptor agent;
-    std::string heard;
+    AgentLine heard;
   };
   struct Ticket {
     std::string owner;

@@ -14,7 +14,6 @@
 namespace stdchk::fork::vm {
 namespace {
 
-constexpr std::size_t kLineBytesMax = 16 * 1024;
 constexpr std::size_t kValueHexMax = 8192;
 
 bool is_hex(const std::string& text) {
@@ -44,16 +43,7 @@ void Family::on_agent(const std::string& name) {
     vm.agent = Descriptor();
     return;
   }
-  vm.heard.append(bytes, static_cast<std::size_t>(n));
-  const auto end = vm.heard.find('\n');
-  if (end == std::string::npos) {
-    if (vm.heard.size() > kLineBytesMax) vm.heard.clear();  // no agent of ours
-    return;
-  }
-  // An agent says one line, then waits for the answer.
-  const std::string line = vm.heard.substr(0, end);
-  vm.heard.erase(0, end + 1);
-  on_line(vm, line);
+  if (const auto line = vm.heard.add({bytes, static_cast<std::size_t>(n)})) on_line(vm, *line);
 }
 
 void Family::on_line(Vm& vm, const std::string& line) {
