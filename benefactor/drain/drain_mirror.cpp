@@ -337,7 +337,7 @@ bool is_old(const char* name, std::uint64_t first_used) {
   const std::uint64_t number = std::strtoull(end + 1, nullptr, 10);
   const std::uint64_t epoch = number >> kEpochShift;
   return epoch == 0 ? number < (first_used & ((std::uint64_t{1} << kEpochShift) - 1))
-                    : epoch < first_used >> kEpochShift;
+                    : epoch < (first_used >> kEpochShift);
 }
 
 Done drop_old_temporaries(const Mirror& in) {

@@ -27,7 +27,8 @@ std::optional<std::uint64_t> take_varint(std::string_view& text) {
 }
 
 std::uint64_t zigzag(std::int64_t value) {
-  return (static_cast<std::uint64_t>(value) << 1U) ^ static_cast<std::uint64_t>(value >> 63U);
+  const std::uint64_t doubled = static_cast<std::uint64_t>(value) << 1U;
+  return value < 0 ? ~doubled : doubled;
 }
 
 std::int64_t unzigzag(std::uint64_t value) {

@@ -209,7 +209,7 @@ tl::expected<std::vector<Family::Vm>, std::string> Family::clones_of(
                       std::move(*machine),
                       *drives,
                       {},
-                      ""});
+                      {}});
   }
   if (auto answers = parent->connect(); !answers) return tl::unexpected(answers.error());
   for (Vm& clone : clones) {

@@ -52,9 +52,14 @@ struct End {
   End& operator=(const End&) = delete;
 
   void turn() {
-    if (!failed) failed = session->prove() == TlsSession::Proof::kFailed;
+    if (failed) return;
+    const TlsSession::Proof proof = session->prove();
+    failed = proof == TlsSession::Proof::kFailed;
+    proven |= proof == TlsSession::Proof::kProven;
   }
-  void put(ByteSpan bytes) {
+  /// `are_changed`: the other end has not said these bytes at this point.
+  void put(ByteSpan bytes, bool are_changed) {
+    changed |= are_changed && !proven;
     const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) told += static_cast<std::size_t>(sent);
     turn();
@@ -75,6 +80,8 @@ struct End {
   std::unique_ptr<TlsSession> session;
   std::size_t told = 0;
   bool failed = false;
+  bool proven = false;
+  bool changed = false;  ///< what came before the proof is not what the other end has said
 };
 
 void play(fuzz::Choices& choices) {
@@ -83,15 +90,13 @@ void play(fuzz::Choices& choices) {
   End manager(*world.accepts, nullptr);
   End client(*world.connects, &credential);
   client.turn();
-  bool changed = false;
   for (int steps = 0; steps < 32 && !choices.empty(); ++steps) {
     End& to = choices.flag() ? manager : client;
     const End& from = &to == &manager ? client : manager;
     switch (choices.below(4)) {
       case 0: {  // any bytes
         const ByteSpan bytes = choices.bytes(choices.byte());
-        changed |= !bytes.empty();
-        to.put(bytes);
+        to.put(bytes, !bytes.empty());
         break;
       }
       case 1: {  // an alert
@@ -102,32 +107,31 @@ void play(fuzz::Choices& choices) {
                                std::byte{2},
                                std::byte{choices.byte()},
                                std::byte{choices.byte()}};
-        changed = true;
-        to.put(alert);
+        to.put(alert, true);
         break;
       }
       case 2: {  // what the other end has said, with changes
         auto bytes = from.said();
         if (bytes.empty()) break;
+        const auto before = bytes;
         for (unsigned i = 0, count = 1 + choices.below(4); i < count; ++i) {
           const std::size_t at = (choices.byte() * 256U + choices.byte()) % bytes.size();
           bytes[at] ^= static_cast<std::byte>(choices.byte() | 1);
         }
-        changed = true;
-        to.put(bytes);
+        to.put(bytes, bytes != before);  // two changes of one byte may leave it as it was
         break;
       }
       default: {  // repeats the bytes, or a part of them
         auto bytes = from.said();
         const std::size_t part = choices.flag() ? bytes.size() / 2 : bytes.size();
-        changed |= part > 0;
-        to.put(ByteSpan(bytes).first(part));
-        to.put(bytes);
+        to.put(ByteSpan(bytes).first(part), false);
+        to.put(bytes, part > 0);
       }
     }
   }
   for (End* const end : {&manager, &client}) {
     end->turn();
+    const bool changed = manager.changed || client.changed;
     const bool in = !end->failed && end->session->prove() == TlsSession::Proof::kProven;
     STDCHK_ASSERT(!in || !changed || end == &client);
     const std::size_t read = end->told - end->unread();
