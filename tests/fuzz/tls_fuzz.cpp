@@ -81,7 +81,7 @@ struct End {
   std::size_t told = 0;
   bool failed = false;
   bool proven = false;
-  bool changed = false;  ///< what came before the proof is not what the other end has said
+  bool changed = false;  ///< bytes before the proof were changed on their way
 };
 
 void play(fuzz::Choices& choices) {
@@ -118,7 +118,7 @@ void play(fuzz::Choices& choices) {
           const std::size_t at = (choices.byte() * 256U + choices.byte()) % bytes.size();
           bytes[at] ^= static_cast<std::byte>(choices.byte() | 1);
         }
-        to.put(bytes, bytes != before);  // two changes of one byte may leave it as it was
+        to.put(bytes, bytes != before);  // a second change may restore a byte
         break;
       }
       default: {  // repeats the bytes, or a part of them
