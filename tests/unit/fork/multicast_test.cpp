@@ -290,7 +290,7 @@ TEST_CASE("a receiver asks for the manifest only, until the whole manifest is ac
   CHECK(first->wants == std::vector<Want>{{0, 2, 1}});
   CHECK_FALSE(receiver.needs(2, 0));
   CHECK_FALSE(receiver.on_cell(now, 2, 0, kUnitBytes));
-  for (const std::uint32_t unit : {1, 0}) {
+  for (const std::uint32_t unit : {1U, 0U}) {
     CHECK_FALSE(receiver.needs(500, 0));
     REQUIRE(receiver.on_cell(now, unit, 0, kUnitBytes));
     receiver.accept(unit);

@@ -258,7 +258,7 @@ TEST_CASE("a ticket opens a link to its member, and nothing but a ticket does") 
   const auto endpoint = world.make("client", identity(Role::kClient));
   const secure::Ticket ticket =
       manager.ticket(member_of(Role::kClient, 5), member_of(Role::kBenefactor, 5), 77);
-  Side client, bare, stolen;
+  Side client, bare;
   client.link = std::move(*endpoint->connect("mem:lender", client, 1s, &ticket));
   world.turn({endpoint.get(), lender.get()});
   REQUIRE(client.connected == 1);
@@ -274,6 +274,7 @@ TEST_CASE("a ticket opens a link to its member, and nothing but a ticket does") 
   const auto thief = world.make(
       "thief",
       std::make_shared<Keyring>(Keyring::of_member(manager.key_of(member_of(Role::kClient, 6)))));
+  Side stolen;  // a link ends before its endpoint
   stolen.link = std::move(*thief->connect("mem:lender", stolen, 1s, &ticket));
   world.turn({thief.get(), lender.get()});
   CHECK(stolen.connected == 0);
