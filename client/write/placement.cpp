@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/limits.h"
+#include "core/chunk/extent_header.h"
 #include "core/chunk/sealed_chunk.h"
 
 namespace stdchk::client {
@@ -119,8 +120,13 @@ void Placement::plan_look_up(Work& work) {
     if (batch.empty()) return;
     batch_target_ = std::min(batch_target_ * 2, kBatchTargetMax);
     // While the pool is full, chunks are only looked up, and no space is asked for.
+    std::uint64_t batch_bytes = 0;
+    for (const OutChunkPtr& chunk : batch) {
+      batch_bytes += core.places * extent_bytes(chunk->chunk.length);
+    }
     const std::uint64_t want =
-        space.may_ask() ? space.wanted_bytes(writer.waiting(), true, committer.ends_session()) : 0;
+        space.may_ask() ? space.wanted_bytes(writer.waiting(), batch_bytes, committer.under_way())
+                        : 0;
     send(work, std::move(batch), want);
   }
 }
@@ -129,7 +135,7 @@ void Placement::plan_grants(Work& work, bool writes_more) {
   const auto& [core, written, committer, space, ledger, equal, writer] = parts_;
   if (core.error.has_value() || !space.may_ask()) return;
   if (writer.waiting().empty() && !writes_more) return;
-  const std::uint64_t want = space.wanted_bytes(writer.waiting(), false, committer.ends_session());
+  const std::uint64_t want = space.wanted_bytes(writer.waiting(), 0, committer.under_way());
   if (want > 0) send(work, {}, want);
 }
 

@@ -89,8 +89,8 @@ std::uint64_t SpaceKeeper::needed_bytes(const Waiting& waiting,
   return need;
 }
 
-std::uint64_t SpaceKeeper::wanted_bytes(const Waiting& waiting, bool with_batch,
-                                        bool last_commit) const {
+std::uint64_t SpaceKeeper::wanted_bytes(const Waiting& waiting, std::uint64_t batch_bytes,
+                                        bool commits) const {
   const auto held = beside(waiting);
   const std::uint64_t need = needed_bytes(waiting, held);
   if (!held.empty()) return need;
@@ -98,8 +98,14 @@ std::uint64_t SpaceKeeper::wanted_bytes(const Waiting& waiting, bool with_batch,
   const std::uint64_t window = core_.host.window().slot_count() * chunk * core_.places;
   const std::uint64_t low = std::min(window, grants_.granted_bytes() / 2) / chunk;
   const bool is_low = grants_.room_for(chunk, avoid_, low) < low;
-  if (need == 0 && !is_low && !(with_batch && grants_.granted_bytes() == 0)) return 0;
-  if (no_space_ > 0 || last_commit || core_.yields_slot) return need;
+  // During a commit no bytes follow. Many files that are flushed, and stay open, must not take
+  // space ahead.
+  const bool only_needed = commits || core_.yields_slot;
+  const std::uint64_t had = only_needed ? grants_.free_bytes() : grants_.granted_bytes();
+  const bool asks_for_batch = batch_bytes > 0 && had == 0;
+  if (need == 0 && !is_low && !asks_for_batch) return 0;
+  if (no_space_ > 0) return need;
+  if (only_needed) return need + (asks_for_batch ? batch_bytes : 0);
   if (shortage_) return std::max(need, std::min(window, limits::kGrantBytesDefault));
   // A session takes only a share of the pool ahead of need, because others write too.
   const std::uint64_t share = std::max(core_.host.arena_bytes_total() / 4, chunk);

@@ -48,9 +48,9 @@ class SpaceKeeper {
     return !want_in_flight_ && core_.now() >= not_before_;
   }
   bool asking() const STDCHK_REQUIRES(engine_lock) { return want_in_flight_; }
-  /// The bytes to ask for; 0 when there is enough space. `with_batch`: the request is made anyway.
-  /// `last_commit`: the session needs space only for chunks that wait.
-  std::uint64_t wanted_bytes(const Waiting& waiting, bool with_batch, bool last_commit) const
+  /// The bytes to ask for; 0 when there is enough space. `batch_bytes`: the space for chunks that
+  /// the request looks up; 0: it looks up none. `commits`: the session needs no space ahead.
+  std::uint64_t wanted_bytes(const Waiting& waiting, std::uint64_t batch_bytes, bool commits) const
       STDCHK_REQUIRES(engine_lock);
   /// Fills in the fields of a request that ask for space.
   void fill(msg::Place& place, const Waiting& waiting, std::uint64_t want)
