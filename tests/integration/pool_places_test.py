@@ -411,7 +411,7 @@ def test_a_pool_is_found_after_its_state_directory_was_removed(pool, removed):
         (state / "pool.json").unlink()
         (state / "secret").unlink()
     done = pool.stdchk("status", pool.mount)
-    assert f"{state} was removed; it was made again" in done.stderr
+    assert f"{state} was removed, and was made again" in done.stderr
     assert "4 " in done.stdout or "benefactors" in done.stdout
     assert state.stat().st_mode & 0o777 == 0o700
     if removed == "all":
