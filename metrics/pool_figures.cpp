@@ -164,6 +164,14 @@ void add_reads(Exposition& to, const std::string& name, const std::string& help,
   to.counter(name, help, reads.drained_bytes, {{"from", "drain"}});
 }
 
+void add_safe_set(Exposition& to, std::int64_t newest_ns) {
+  to.gauge(
+      "stdchk_safe_set_timestamp_seconds",
+      "Time of the newest commit in the newest complete set that is drained whole, since 1970; "
+      "0: no set is.",
+      seconds(static_cast<std::uint64_t>(newest_ns)));
+}
+
 std::string_view name_of(msg::BenefactorState state) {
   switch (state) {
     case msg::BenefactorState::kAlive:

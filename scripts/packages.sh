@@ -12,7 +12,7 @@ run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
 # Beside Open MPI, which the alternatives prefer and the project is built with.
 mpich_packages=(libmpich-dev mpich)
-test_packages=(attr bindfs e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest rsync sqlite3 xfsprogs)
+test_packages=(attr bindfs e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest python3-yaml rsync sqlite3 xfsprogs)
 # For scripts/posix. cargo, for two of its suites, may also come from elsewhere.
 # shellcheck disable=SC2034 # scripts/posix reads it
 posix_packages=(dbench fio libacl1-dev stress-ng util-linux)
@@ -29,6 +29,8 @@ trixie_packages=(
 # CRIU of Debian's unstable branch: 4.1 of Debian 13 cannot save TCP sockets on Linux 6.16 and later, 4.2 can.
 # shellcheck disable=SC2034 # scripts/trixie-root reads it
 unstable_packages=(criu)
+# For scripts/packaging and tests/scripts/packaging_test.py.
+packaging_packages=(buildah debhelper debootstrap dh-python dpkg-dev environment-modules lintian rpm rpmlint)
 container_packages=(debootstrap iproute2 nftables tar)
 sanitizer_packages=(clang libclang-rt-dev)
 coverage_packages=(gcovr)
@@ -90,5 +92,5 @@ need_packages() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   printf '%s\n' "${build_packages[@]}" "${run_packages[@]}" "${demo_packages[@]}" \
-    "${mpich_packages[@]}" "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${fork_vm_packages[@]}" "${rdma_siw_packages[@]}" "${container_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${analysis_packages[@]}" "${lint_packages[@]}" | sort -u
+    "${mpich_packages[@]}" "${test_packages[@]}" "${slurm_packages[@]}" "${rdma_vm_packages[@]}" "${fork_vm_packages[@]}" "${rdma_siw_packages[@]}" "${container_packages[@]}" "${packaging_packages[@]}" "${sanitizer_packages[@]}" "${coverage_packages[@]}" "${analysis_packages[@]}" "${lint_packages[@]}" | sort -u
 fi

@@ -104,6 +104,8 @@ void describe(Options& options, UpOptions& up) {
   options.text("--report", up.report, "FILE",
                "add the report card to this file at the end; default in a job: stdchk-ID.out where "
                "the nodes meet");
+  options.text("--safe-file", up.safe_file, "FILE",
+               "keep the newest drained set and its time in this file");
   options.text("--state", up.state, "DIR", "keep the pool's state, logs and secret here");
   options.text("--metrics", up.metrics, "[ADDRESS:]PORT",
                "serve metrics to Prometheus: the first daemon here, the others at the next ports; "
@@ -174,6 +176,10 @@ void describe(Options& options, ReportOptions& report) {
           "keep the list of undrained images in this file, and the manifests, while the pool lives")
       .command_line_only();
   options
+      .text("--safe-file", report.safe_file, "FILE",
+            "keep the newest drained set and its time in this file while the pool lives")
+      .command_line_only();
+  options
       .flag("--lost", report.lost,
             "print, once, the files that a job lost with its pool; for a manager that is gone")
       .command_line_only();
@@ -200,6 +206,11 @@ void describe(Options& options, DrainOptions& drain) {
   options
       .count("--timeout", drain.timeout_s, 0, 1000000,
              "seconds that the wait may take; 0: no limit")
+      .command_line_only();
+  options
+      .text("--within", drain.within, "TIME",
+            "drain the newest complete sets first, return after this time at the latest, such as "
+            "90s, and say what is left")
       .command_line_only();
   options
       .flag("--no-manifest", drain.no_manifest,

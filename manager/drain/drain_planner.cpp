@@ -93,10 +93,10 @@ void DrainPlanner::run() {
   drop_unused_asides();
   drop_left(false);
   drop_temporaries();
-  std::vector<std::tuple<bool, std::uint64_t, FileId>> order;
-  for (const auto& [id, job] : jobs_) order.emplace_back(!job.prioritised, job.number, id);
+  std::vector<std::tuple<DrainQueue::Place, std::uint64_t, FileId>> order;
+  for (const auto& [id, job] : jobs_) order.emplace_back(job.place, job.number, id);
   std::sort(order.begin(), order.end());
-  for (const auto& [later, number, id] : order) {
+  for (const auto& [place, number, id] : order) {
     const auto job = jobs_.find(id);
     if (job != jobs_.end()) step(job->second);
   }
@@ -122,11 +122,25 @@ void DrainPlanner::prioritise_below(FileId below) {
     for (auto& [id, failure] : failures_) try_soon(failure);
     return;
   }
-  for (const auto& [sequence, id] : pool_.state().undrained()) {
-    if (!pool_.state().is_below(id, below)) continue;
-    prioritised_.insert(id);
-    const auto failure = failures_.find(id);
+  each_undrained(below, [&](const File& file) {
+    prioritise(file.id, DrainRank::kAsked);
+    const auto failure = failures_.find(file.id);
     if (failure != failures_.end()) try_soon(failure->second);
+  });
+}
+
+/// Calls `visit` for each undrained file at and below `below`. A client may ask for each image of a
+/// set, so a regular file costs no walk over all files.
+template <typename Visit>
+void DrainPlanner::each_undrained(FileId below, const Visit& visit) const {
+  const State& state = pool_.state();
+  const File* one = state.file(below);
+  if (one != nullptr && one->type == FileType::kRegular) {
+    if (state.undrained().contains({one->newest.sequence, below})) visit(*one);
+    return;
+  }
+  for (const auto& [sequence, id] : state.undrained()) {
+    if (below == kRootFile || state.is_below(id, below)) visit(*state.file(id));
   }
 }
 
@@ -137,12 +151,12 @@ void DrainPlanner::try_soon(Failure& failure) {
   failure.next = std::min(failure.next, failure.last + kBackOffFirst);
 }
 
-void DrainPlanner::prioritise(FileId file) {
+void DrainPlanner::prioritise(FileId file, DrainRank rank) {
   const auto job = jobs_.find(file);
   if (job == jobs_.end()) {
-    prioritised_.insert(file);
-  } else {
-    job->second.prioritised = true;
+    queue_.add(file, rank);
+  } else if (rank < job->second.place.first) {
+    job->second.place = queue_.next_place(rank);
   }
 }
 
@@ -162,16 +176,15 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
   msg::DrainNow::Reply reply;
   if (!pool_.has_drain()) return reply;
   const State& state = pool_.state();
-  for (const auto& [sequence, id] : state.undrained()) {
-    if (below != kRootFile && !state.is_below(id, below)) continue;
+  each_undrained(below, [&](const File& file) {
     // The files that a held file waits for count themselves.
-    if (sets_.skips(*state.file(id)) || sets_.holds(*state.file(id))) continue;
+    if (sets_.skips(file) || (below != file.id && sets_.holds(file))) return;
     ++reply.pending_files;
-    reply.pending_bytes += state.file(id)->newest.stored_bytes;
-    const auto job = jobs_.find(id);
+    reply.pending_bytes += file.newest.stored_bytes;
+    const auto job = jobs_.find(file.id);
     const bool tried_again = job != jobs_.end() && !job->second.hangs;
-    if (has_failed(id) && !tried_again) ++reply.failed_files;
-  }
+    if (has_failed(file.id) && !tried_again) ++reply.failed_files;
+  });
   // Pending changes of names count, too: without them the directory differs from the pool.
   const std::string path = state.path(*state.file(below));
   for (const auto& [sequence, change] : state.mirror_queue()) {
@@ -182,12 +195,26 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
 
 // ---- jobs -------------------------------------------------------------------------------------
 
+/// Starts the files that go before others. A file that waits for other files of its set keeps its
+/// place.
+void DrainPlanner::start_queued_jobs() {
+  using Visit = DrainQueue::Visit;
+  std::size_t scanned = 0;
+  queue_.visit([&](FileId id, DrainQueue::Place place) {
+    // A file that a client asks for waits for no other file: the other 32 may be large.
+    const bool is_asked = place.first == DrainRank::kAsked;
+    const DrainRank least = is_asked ? DrainRank::kAsked : DrainRank::kOther;
+    if (scanned++ == kScannedMax || jobs_counted(least) >= jobs_max_) return Visit::kStop;
+    const File* file = pool_.state().file(id);
+    if (file == nullptr || !file->parent || file->newest.drained) return Visit::kRemove;
+    if (sets_.holds(*file)) return Visit::kKeep;
+    start_job(id, place);
+    return Visit::kRemove;
+  });
+}
+
 void DrainPlanner::start_jobs() {
-  for (auto each = prioritised_.begin();
-       each != prioritised_.end() && jobs_counted() < jobs_max_;) {
-    start_job(*each, true);
-    each = prioritised_.erase(each);
-  }
+  start_queued_jobs();
   if (jobs_counted() >= jobs_max_) return;
   std::vector<FileId> oldest;
   for (const auto& [sequence, id] : pool_.state().undrained()) {
@@ -197,11 +224,11 @@ void DrainPlanner::start_jobs() {
   }
   for (const FileId id : oldest) {
     if (jobs_counted() >= jobs_max_) break;
-    start_job(id, false);
+    start_job(id, {DrainRank::kOther, 0});
   }
 }
 
-bool DrainPlanner::start_job(FileId id, bool prioritised) {
+bool DrainPlanner::start_job(FileId id, DrainQueue::Place place) {
   const File* file = pool_.state().file(id);
   if (file == nullptr || jobs_.count(id) > 0 || !file->parent || file->newest.drained) return false;
   if (sets_.holds(*file)) return false;
@@ -211,7 +238,7 @@ bool DrainPlanner::start_job(FileId id, bool prioritised) {
   job.file = id;
   job.version = file->newest.version;
   job.number = pool_.next_id();
-  job.prioritised = prioritised;
+  job.place = place;
   job.hangs = failure != failures_.end() && failure->second.hung;
   const auto left = left_.find(id);
   if (left != left_.end() && left->second.version == job.version) {
@@ -409,11 +436,17 @@ void DrainPlanner::warn_of_hanging(const Job& job) const {
                pool_.state().path(*file));
 }
 
-/// Hanging jobs do not count, so that others may start.
-std::size_t DrainPlanner::jobs_counted() const {
-  const auto hanging = static_cast<std::size_t>(
-      std::ranges::count_if(jobs_, [](const auto& job) { return job.second.hangs; }));
-  return jobs_.size() - std::min(hanging, kHangingJobsMax);
+/// Returns the number of jobs of the rank `least` and of better ranks. Hanging jobs do not count,
+/// so that others may start.
+std::size_t DrainPlanner::jobs_counted(DrainRank least) const {
+  std::size_t hanging = 0;
+  std::size_t all = 0;
+  for (const auto& [id, job] : jobs_) {
+    if (job.place.first > least) continue;
+    ++all;
+    hanging += job.hangs ? 1 : 0;
+  }
+  return all - std::min(hanging, kHangingJobsMax);
 }
 
 void DrainPlanner::pieces_answered(Job& job, std::size_t index, Time late,

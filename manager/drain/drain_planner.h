@@ -15,6 +15,7 @@
 #include "manager/clients/notices.h"
 #include "manager/clients/sessions.h"
 #include "manager/drain/drain_pace.h"
+#include "manager/drain/drain_queue.h"
 #include "manager/drain/name_mirror.h"
 #include "manager/pool/pool.h"
 #include "manager/sets/set_keeper.h"
@@ -32,7 +33,8 @@ namespace stdchk::manager {
 /// storage that does not answer do not stop the others. Pieces written and verified before a
 /// benefactor was lost are kept. All pieces are written again after an error of the storage or
 /// a restart of the manager.
-/// Limits: kJobsMax files at once, kPerBenefactor requests at each benefactor. With drain_yields,
+/// Limits: kJobsMax files at once. Beside them, kJobsMax files that clients ask for: such a file
+/// needs no place of other files. kPerBenefactor requests at each benefactor. With drain_yields,
 /// while clients write and nobody waits for the drain: one request at each and a small rate, unless
 /// memory fills up.
 class DrainPlanner {
@@ -43,10 +45,11 @@ class DrainPlanner {
   /// Starts draining. A new pool (`fresh`) takes over the files in its drain directory.
   Status start(bool fresh);
   void run();
-  /// Drains the files below `below` first.
+  /// A client asks for all files at and below `below`. The planner drains them before all others,
+  /// ordered by request. A request for the root does not change the order.
   void prioritise_below(FileId below);
-  /// Drains the file before files that no client asked for.
-  void prioritise(FileId file);
+  /// Puts the file into the DrainQueue with this rank.
+  void prioritise(FileId file, DrainRank rank);
   msg::DrainNow::Reply pending(FileId below) const;
   DrainState state_of(FileId file) const;
   /// Returns true while the drain directory may have the file's earlier content under another name.
@@ -91,7 +94,7 @@ class DrainPlanner {
     Time late_before{};   ///< as `late`, of the earlier attempts that this one continues
     bool hangs = false;   ///< storage hangs, now or in the last attempt: one request at a time
     Time naming_since{};  ///< begin of asked_for_name()
-    bool prioritised = false;
+    DrainQueue::Place place{DrainRank::kOther, 0};
     bool recorded = false;  ///< DrainStarted is journalled
     std::string path;       ///< path that the job reads or creates: must not change meanwhile
     BenefactorId finisher;
@@ -119,8 +122,11 @@ class DrainPlanner {
 
   NameMirror::Hooks mirror_hooks();
   static void try_soon(Failure& failure);
+  template <typename Visit>
+  void each_undrained(FileId below, const Visit& visit) const;
   void start_jobs();
-  bool start_job(FileId file, bool prioritised);
+  void start_queued_jobs();
+  bool start_job(FileId file, DrainQueue::Place place);
   bool plan(const File& file, Job& job);
   void step(Job& job);
   void send_pieces(Job& job);
@@ -128,7 +134,7 @@ class DrainPlanner {
   bool has_room(const Job& job, BenefactorId benefactor) const;
   void find_hanging(Job& job);
   void warn_of_hanging(const Job& job) const;
-  std::size_t jobs_counted() const;
+  std::size_t jobs_counted(DrainRank least = DrainRank::kOther) const;
   void pieces_answered(Job& job, std::size_t index, Time late, const rpc::Answer& answer);
   void pieces_done(Job& job, BenefactorId benefactor, const rpc::Answer& answer);
   void finish(Job& job);
@@ -163,7 +169,7 @@ class DrainPlanner {
   std::map<BenefactorId, std::uint32_t> in_flight_;
   std::map<BenefactorId, std::uint32_t> hanging_;  ///< requests that in_flight_ does not count
   std::map<BenefactorId, Duration> took_;          ///< duration of the last answered request
-  std::set<FileId> prioritised_;
+  DrainQueue queue_;
   std::size_t jobs_max_;  ///< fewer while the drain directory is short of space
   /// Temporary files to be dropped, and when.
   std::map<std::pair<FileId, std::uint64_t>, Time> garbage_;

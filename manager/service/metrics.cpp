@@ -38,6 +38,8 @@ const msg::StatPool::Reply& ServiceMetrics::statistics() {
 
 void ServiceMetrics::collect(metrics::Exposition& to) {
   metrics::add_pool(to, statistics(), service_.services().benefactors.list());
+  const auto safe = service_.planners().sets.safe_sets().newest();
+  metrics::add_safe_set(to, safe ? safe->newest_ns : 0);
   to.gauge("stdchk_at_risk", "1 while an image is there that one lost benefactor would take along.",
            std::uint64_t{service_.services().totals.at_risk()});
   to.gauge("stdchk_grants", "Ranges of memory that writers have been given.",

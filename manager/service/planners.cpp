@@ -22,7 +22,8 @@ Planners::Planners(Pool& pool, const SessionTable& sessions, Notices& notices, c
               [this](std::uint64_t bytes) { return evictor.evict(bytes); }}),
       copies(pool, traffic, parity, scrubber,
              [this](std::uint64_t bytes) { return evictor.evict(bytes); }),
-      sets(pool, copies, sessions, notices, [this](FileId file) { drain.prioritise(file); }),
+      sets(pool, copies, sessions, notices,
+           [this](FileId file) { drain.prioritise(file, DrainRank::kChosen); }),
       drain(pool, sets, scrubber, sessions, notices, std::move(hooks.on_name_given)),
       drain_checks(pool, drain, copies, notices),
       evictor(pool, drain, drain_checks, sessions) {

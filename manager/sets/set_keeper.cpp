@@ -250,6 +250,7 @@ void SetKeeper::run() {
     if (folder == nullptr) {
       every_.erase(id);
       looked_.erase(id);
+      safe_.forget(id);
     }
     const bool is_inside = folder != nullptr && state.set_directory(id);
     if (folder != nullptr && folder->type == FileType::kDirectory && folder->parent && !is_inside) {
@@ -300,6 +301,7 @@ std::size_t SetKeeper::examine(const File& folder) {
     return folder.children.size() + 1;
   }
   SetsPlan plan = plan_sets(sets, policy, now_ns);
+  safe_.note(folder.id, sets, plan.drained);
   const bool is_written =
       std::ranges::any_of(sets, [](const ImageSet& set) { return set.directory && set.in_use; });
   if (is_written)

@@ -19,6 +19,7 @@
 #include "manager/replication/copy_planner.h"
 #include "manager/sets/directory_sets.h"
 #include "manager/sets/image_set.h"
+#include "manager/sets/safe_sets.h"
 
 namespace stdchk::manager {
 
@@ -86,6 +87,7 @@ class SetKeeper {
   /// A writer waits for space: drains the oldest set that drain-every has left out. Returns false
   /// when no such set exists, nor one that was chosen before and awaits its drain.
   bool want_oldest();
+  const SafeSets& safe_sets() const { return safe_; }
 
  private:
   /// The choice of an application's sets to drain; each set is judged when it is first seen.
@@ -127,6 +129,7 @@ class SetKeeper {
   Notices& notices_;
   const std::function<void(FileId)> prioritise_;
   DirectorySets directories_;
+  SafeSets safe_;
   std::set<FileId> changed_;
   std::map<FileId, Time> due_;  ///< when to examine again; not wall time, which may be set back
   std::map<FileId, SetsLooked> looked_;  ///< folders that want copies before a set is complete

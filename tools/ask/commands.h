@@ -30,6 +30,7 @@ struct ReportOptions {
   bool json = false;
   bool ends = false;      ///< the pool is about to end; an unused pool gets no report
   std::string undrained;  ///< only keep this file up to date (see Undrained)
+  std::string safe_file;  ///< only keep this file up to date (see save_safe_set())
   bool lost = false;      ///< only print the losses that this file lists of a lost pool
 };
 int run_report(const ReportOptions& options);
@@ -39,6 +40,7 @@ struct DrainOptions {
   std::string path;
   bool wait = false;
   std::uint32_t timeout_s = 0;  ///< limit of the wait; 0: none
+  std::string within;           ///< return after this time at the latest; empty: no limit
   bool no_manifest = false;     ///< another waiting command writes the manifests
   bool before_down = false;     ///< do not wait for chunks that memory has lost
   bool json = false;

@@ -10,6 +10,8 @@
 #include "core/base/units.h"
 #include "core/policy/redundancy.h"
 #include "tools/ask/commands.h"
+#include "tools/ask/drain_within.h"
+#include "tools/ask/newest_first.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/show.h"
@@ -31,9 +33,11 @@ void show_progress(const msg::DrainNow::Reply& reply) {
 }
 
 /// Asks until no file is pending except failed files, or the time is over. Each question makes the
-/// drain retry all failed files. So failures count only after kTriedAgain.
+/// drain retry all failed files. So failures count only after kTriedAgain. `newest_first` chooses
+/// the order where time may be short; nullptr: the manager's order.
 Outcome<msg::DrainNow::Reply> wait_drained(client::Filesystem& filesystem, FileId below,
-                                           std::uint32_t timeout_s, bool progress) {
+                                           std::uint32_t timeout_s, NewestFirst* newest_first,
+                                           bool progress) {
   const auto began = std::chrono::steady_clock::now();
   const auto until = began + std::chrono::seconds(timeout_s);
   bool shown = false;
@@ -47,6 +51,8 @@ Outcome<msg::DrainNow::Reply> wait_drained(client::Filesystem& filesystem, FileI
       if (shown) std::fputc('\n', stderr);
       return *reply;
     }
+    // When this fails, the drain itself goes on.
+    if (newest_first != nullptr) (void)newest_first->step();
     if (progress) show_progress(*reply);
     shown = progress;
     sleep_for(kAskAgain);
@@ -103,11 +109,11 @@ Outcome<std::uint64_t> find_unsafe(const Located& located, std::vector<Unsafe>& 
 /// Waits until all is drained, then looks the files up. If files were removed or changed meanwhile,
 /// waits once more. `lost` gets the files whose chunks memory has lost, too.
 Outcome<msg::DrainNow::Reply> wait_and_look(const Located& located, const DrainOptions& options,
-                                            std::vector<Unsafe>& lost) {
+                                            NewestFirst* newest_first, std::vector<Unsafe>& lost) {
   for (bool again = false;; again = true) {
     lost.clear();
     auto reply = wait_drained(*located.filesystem, located.attributes.id, options.timeout_s,
-                              !options.json && ::isatty(STDERR_FILENO) != 0);
+                              newest_first, !options.json && ::isatty(STDERR_FILENO) != 0);
     if (!reply || reply->pending_files > 0) return reply;
     if (auto looked = find_unsafe(located, lost); !looked) {
       if (!options.before_down) return problem(looked.error());
@@ -120,9 +126,23 @@ Outcome<msg::DrainNow::Reply> wait_and_look(const Located& located, const DrainO
   }
 }
 
+/// Tells on standard error what is left when the time is over.
+void tell_left(NewestFirst& newest_first) {
+  if (!newest_first.look()) return;
+  for (const std::string& line : missing_lines(newest_first.groups())) {
+    fmt::print(stderr, "stdchk: not drained: {}\n", shown(line));
+  }
+}
+
 }  // namespace
 
 int run_drain(const DrainOptions& options) {
+  if (!options.within.empty()) {
+    const auto seconds = parse_seconds(options.within);
+    if (seconds && *seconds > 0) return drain_within(options, *seconds);
+    return complain(
+        fmt::format("--within {}: it must be a time such as 90s or 5m", options.within));
+  }
   auto located = locate(options.pool, options.path);
   if (!located) return complain(located.error().text);
   client::Filesystem& filesystem = *located->filesystem;
@@ -131,8 +151,11 @@ int run_drain(const DrainOptions& options) {
   }
   Outcome<msg::DrainNow::Reply> reply = msg::DrainNow::Reply{};
   std::vector<Unsafe> lost;
+  // Of many nodes that wait for one pool, one orders the drain.
+  const bool orders = options.wait && options.timeout_s > 0 && !options.no_manifest;
+  NewestFirst newest_first(filesystem, located->path, located->attributes);
   if (options.wait) {
-    reply = wait_and_look(*located, options, lost);
+    reply = wait_and_look(*located, options, orders ? &newest_first : nullptr, lost);
   } else if (auto asked = filesystem.drain(located->attributes.id)) {
     reply = *asked;
   } else {
@@ -154,6 +177,7 @@ int run_drain(const DrainOptions& options) {
     return kExitNo;
   }
   if (options.wait && reply->pending_files > 0) {
+    if (orders) tell_left(newest_first);
     fmt::print(stderr, "stdchk: the drain was not done within {} s\n", options.timeout_s);
     return kExitNo;
   }

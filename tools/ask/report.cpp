@@ -12,7 +12,9 @@ namespace stdchk::tools {
 int run_report(const ReportOptions& options) {
   auto pool = find_pool(options.pool, options.path);
   if (!pool) return complain(pool.error().text);
-  if (!options.undrained.empty()) return keep_undrained(*pool, options.undrained);
+  if (!options.undrained.empty() || !options.safe_file.empty()) {
+    return keep_files(*pool, {options.undrained, options.safe_file});
+  }
   if (options.lost) {
     fmt::print("{}", take_losses(pool->undrained, pool->drain));
     return kExitGood;

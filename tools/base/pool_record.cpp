@@ -301,6 +301,27 @@ std::optional<PoolRecord> pool_of(const std::string& path, const std::vector<Poo
 
 }  // namespace
 
+namespace {
+
+/// Returns a pool that no `stdchk up` has started, such as a pool in Kubernetes: the variables are
+/// those of programs that use the C library. The key's file is called "secret", as in a state
+/// directory.
+std::optional<PoolRecord> pool_of_environment() {
+  const char* manager = std::getenv("STDCHK_MANAGER");
+  const char* secret = std::getenv("STDCHK_SECRET_FILE");
+  const char* mount = std::getenv("STDCHK_MOUNT");
+  if (manager == nullptr || secret == nullptr) return std::nullopt;
+  const fs::path key = absolute_path(secret);
+  if (key.filename() != "secret") return std::nullopt;
+  PoolRecord pool;
+  pool.manager_address = manager;
+  pool.directory = key.parent_path();
+  pool.mount = mount == nullptr ? "/" : absolute_path(mount);
+  return pool;
+}
+
+}  // namespace
+
 Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path) {
   std::string chosen = named;
   if (const char* set = std::getenv("STDCHK_POOL"); chosen.empty() && set != nullptr) chosen = set;
@@ -317,7 +338,10 @@ Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path)
     if (auto found = pool_of(absolute_path_of_link(path), pools)) return std::move(*found);
     if (auto found = find_running(path)) return std::move(*found);
   }
-  if (pools.empty()) return problem("there is no pool; start one with: stdchk up");
+  if (pools.empty()) {
+    if (auto pool = pool_of_environment()) return std::move(*pool);
+    return problem("there is no pool; start one with: stdchk up");
+  }
   std::string mounts;
   for (const auto& pool : pools) mounts += (mounts.empty() ? "" : ", ") + pool.mount;
   if (!path.empty()) {
@@ -351,7 +375,8 @@ Outcome<std::string> path_in_pool(const PoolRecord& pool, const std::string& pat
   if (!is_below(full, pool.mount)) {
     return problem("{} is not below {}, where the pool is mounted", path, pool.mount);
   }
-  return full == pool.mount ? std::string() : full.substr(pool.mount.size() + 1);
+  if (full == pool.mount) return std::string();
+  return full.substr(pool.mount == "/" ? 1 : pool.mount.size() + 1);
 }
 
 }  // namespace stdchk::tools

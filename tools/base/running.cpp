@@ -36,7 +36,9 @@ std::string role_of(const std::vector<std::string>& words) {
   }
   if (program == "stdchk-benefactor") return "benefactor";
   if (program == "stdchk-mount") return "mount";
-  if (program == "stdchk" && std::ranges::count(words, "--undrained") > 0) return "recorder";
+  const bool records =
+      std::ranges::count(words, "--undrained") > 0 || std::ranges::count(words, "--safe-file") > 0;
+  if (program == "stdchk" && records) return "recorder";
   return {};
 }
 

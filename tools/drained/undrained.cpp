@@ -11,7 +11,9 @@
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/drained/drained_since.h"
+#include "tools/drained/file_groups.h"
 #include "tools/drained/manifest_writer.h"
+#include "tools/drained/safe_file.h"
 
 namespace stdchk::tools {
 namespace {
@@ -52,6 +54,20 @@ Outcome<void> look(client::Filesystem& filesystem, const std::string& path,
   const auto root = filesystem.attributes(kRootFile);
   if (!root) return failed("/", root.error());
   return manifests.write(filesystem, "", *root);
+}
+
+/// Writes the newest safe set. When the pool has none any more, the file stays: the drain directory
+/// has the set that the file names.
+Outcome<void> look_for_safe_set(client::Filesystem& filesystem, const std::string& path,
+                                std::int64_t& written_ns) {
+  const auto root = filesystem.attributes(kRootFile);
+  if (!root) return failed("/", root.error());
+  const auto groups = find_groups(filesystem, "", *root);
+  if (!groups) return problem(groups.error());
+  const FileGroup* safe = newest_safe_set(*groups);
+  if (safe == nullptr || safe->newest_ns <= written_ns) return {};
+  written_ns = safe->newest_ns;
+  return save_safe_set(*safe, path);
 }
 
 }  // namespace
@@ -132,12 +148,13 @@ void tell_losses(const std::string& path, const std::string& drain, const std::s
   (void)append_to_own_file(report, text);
 }
 
-int keep_undrained(const PoolRecord& pool, const std::string& path) {
+int keep_files(const PoolRecord& pool, const KeptFiles& paths) {
   notice_end_signals();
   auto filesystem = connect(pool);
   if (!filesystem) return complain(filesystem.error().text);
   ManifestWriter manifests((*filesystem)->config().drain_directory);
   decltype(state_of({})) seen{};
+  std::int64_t safe_ns = 0;
   auto look_at = std::chrono::steady_clock::now();
   for (; !asked_to_end() && fs::exists(pool.path()); sleep_for(100ms)) {
     const auto now = std::chrono::steady_clock::now();
@@ -145,7 +162,10 @@ int keep_undrained(const PoolRecord& pool, const std::string& path) {
     look_at = now + kLookEvery;
     const auto figures = (*filesystem)->stat_pool();
     if (!figures || state_of(*figures) == seen) continue;
-    if (auto done = look(**filesystem, path, manifests); !done) {
+    Outcome<void> done;
+    if (!paths.undrained.empty()) done = look(**filesystem, paths.undrained, manifests);
+    if (done && !paths.safe.empty()) done = look_for_safe_set(**filesystem, paths.safe, safe_ns);
+    if (!done) {
       (void)complain(done.error().text);  // and tries again later
       continue;
     }

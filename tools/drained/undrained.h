@@ -26,9 +26,13 @@ std::string take_losses(const std::string& path, const std::string& drain);
 /// Reports the losses of a job's earlier run on standard error and in the file `report`.
 void tell_losses(const std::string& path, const std::string& drain, const std::string& report);
 
-/// Keeps the file and the manifests of the drain directory up to date: once a second, and less
-/// often where that takes long. Ends when the pool's record has gone, or at a signal. Returns the
-/// exit status.
-int keep_undrained(const PoolRecord& pool, const std::string& path);
+/// The files that keep_files() writes; an empty path: not this file.
+struct KeptFiles {
+  std::string undrained;  ///< see Undrained; with it, also the manifests of the drain directory
+  std::string safe;       ///< see save_safe_set()
+};
+/// Keeps the files up to date: once a second, and less often where that takes long. Ends when the
+/// pool's record has gone, or at a signal. Returns the exit status.
+int keep_files(const PoolRecord& pool, const KeptFiles& paths);
 
 }  // namespace stdchk::tools

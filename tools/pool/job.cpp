@@ -339,6 +339,9 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   // The parts run in another folder. The last of repeated options counts.
   if (!options.drain.empty()) words.insert(words.end(), {"--drain", absolute_path(options.drain)});
+  if (!options.safe_file.empty()) {
+    words.insert(words.end(), {"--safe-file", absolute_path(options.safe_file)});
+  }
   for (const auto& word :
        {std::string("--mount"), mount, std::string("--node"), std::string("--job-id"), job->id,
         std::string("--nodes"), joined(job->nodes), std::string("--lenders"), joined(lenders),

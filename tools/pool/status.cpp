@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/base/units.h"
 #include "core/policy/redundancy.h"
@@ -10,6 +11,7 @@
 #include "tools/base/exit_status.h"
 #include "tools/base/mounts.h"
 #include "tools/base/show.h"
+#include "tools/drained/file_groups.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/job.h"
 
@@ -43,6 +45,7 @@ struct Answers {
   std::vector<msg::BenefactorInfo> benefactors;
   std::size_t aborted = 0;  ///< number of aborted writes that the manager remembers
   msg::PoolConfig config;
+  std::optional<FileGroup> safe;  ///< the newest set that is drained whole
 };
 Outcome<Answers> ask(const PoolRecord& pool) {
   auto filesystem = connect(pool);
@@ -53,7 +56,14 @@ Outcome<Answers> ask(const PoolRecord& pool) {
   if (!benefactors) return failed("the manager", benefactors.error());
   auto aborted = (*filesystem)->aborted();
   if (!aborted) return failed("the manager", aborted.error());
-  return Answers{*statistics, *benefactors, aborted->size(), (*filesystem)->config()};
+  Answers answers{*statistics, *benefactors, aborted->size(), (*filesystem)->config(), {}};
+  if (answers.config.drain_directory.empty()) return answers;
+  const auto root = (*filesystem)->attributes(kRootFile);
+  if (!root) return failed("the manager", root.error());
+  const auto groups = find_groups(**filesystem, "", *root);
+  if (!groups) return problem(groups.error());
+  if (const FileGroup* safe = newest_safe_set(*groups)) answers.safe = *safe;
+  return answers;
 }
 
 Json to_json(const Answers& answers) {
@@ -78,6 +88,7 @@ Json to_json(const Answers& answers) {
           {"drain_pending_files", pool.drain_pending_files},
           {"drain_pending_bytes", pool.drain_pending_bytes},
           {"drain_failed_files", pool.drain_failed_files},
+          {"safe_set", answers.safe ? to_json(*answers.safe) : Json()},
           {"sessions", pool.session_count},
           {"readers", pool.reader_count},
           {"read_bytes",
@@ -175,6 +186,10 @@ void print_answers(const Answers& answers) {
     fmt::print("drain       {} files ({}) to go, {} failed; into {}\n", pool.drain_pending_files,
                format_bytes(pool.drain_pending_bytes), pool.drain_failed_files,
                answers.config.drain_directory);
+    fmt::print("safe set    {}\n", answers.safe
+                                       ? fmt::format("{}, of {}", shown(answers.safe->name),
+                                                     time_text(answers.safe->newest_ns))
+                                       : "none: no complete set is drained whole");
   }
   print_copies(answers);
   std::vector<std::vector<std::string>> table = {
@@ -192,7 +207,10 @@ void print_metrics(const std::string& mount, bool mounted, const Outcome<Answers
   metrics::Exposition out(metrics::Labels{{"pool", mount}});
   out.gauge("stdchk_up", "1 when the manager answers.", std::uint64_t{answers.has_value()});
   out.gauge("stdchk_mounted", "1 when the mount answers here.", std::uint64_t{mounted});
-  if (answers) metrics::add_pool(out, answers->pool, answers->benefactors);
+  if (answers) {
+    metrics::add_pool(out, answers->pool, answers->benefactors);
+    metrics::add_safe_set(out, answers->safe ? answers->safe->newest_ns : 0);
+  }
   fmt::print("{}", out.text());
 }
 

@@ -111,7 +111,8 @@ class Starter {
     }
     auto done = hosts_.empty() ? start_local_benefactors() : start_hosts();
     if (!done) return done;
-    return start_mount();
+    done = start_mount();
+    return !done || options_.safe_file.empty() ? done : start_recorder();
   }
 
  private:
@@ -125,18 +126,21 @@ class Starter {
     if (is_listed(options_.lenders, name)) done = start_local_benefactors();
     if (!done) return done;
     done = start_mount();
-    if (!done || record_.undrained.empty() || !is_listed(first, name)) return done;
-    return start_recorder();
+    const bool records = !record_.undrained.empty() || !options_.safe_file.empty();
+    return !done || !records || !is_listed(first, name) ? done : start_recorder();
   }
 
-  /// Starts the recorder, which keeps the list of undrained files for the time after the pool.
+  /// Starts the recorder. It keeps files for the time after the pool: the list of undrained files,
+  /// and the newest safe set.
   Outcome<void> start_recorder() {
     Job recorder;
     recorder.role = recorder.name = "recorder";
     auto program = find_program("stdchk", options_.invoked_as);
     if (!program) return problem(program.error());
     recorder.program = absolute_path(*program);
-    recorder.arguments = {"report", "--undrained", record_.undrained, "--pool", record_.directory};
+    recorder.arguments = {"report", "--pool", record_.directory};
+    add(recorder.arguments, "--undrained", record_.undrained);
+    add(recorder.arguments, "--safe-file", options_.safe_file);
     auto member = start_local(recorder, record_.directory);
     if (!member) return problem(member.error());
     record_.members.push_back(*member);
@@ -553,6 +557,10 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   record.job_id = options.job_id;
   record.undrained = options.undrained;
   if (!options.report.empty()) record.report = absolute_path(options.report);
+  if (!options.safe_file.empty()) {
+    if (options.drain.empty()) return problem("--safe-file needs --drain: a safe set is drained");
+    options.safe_file = absolute_path(options.safe_file);
+  }
   if (record.remote_shell.empty()) return problem("--rsh needs a command");
   if (options.no_mount && options.mount_on_hosts) {
     return problem("--no-mount and --mount-on-hosts exclude each other");

@@ -44,8 +44,9 @@ struct UpOptions {
   bool pressure = true;
   std::uint64_t pressure_reserve = 0;
   std::string state;
-  std::string report;   ///< path of a file
-  std::string metrics;  ///< address for all daemons; empty: none
+  std::string report;     ///< path of a file
+  std::string safe_file;  ///< path of the file that names the newest safe set; empty: none
+  std::string metrics;    ///< address for all daemons; empty: none
   std::string log_level;
   bool allow_other = false;
   bool encrypt = false;

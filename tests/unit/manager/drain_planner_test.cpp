@@ -642,6 +642,80 @@ TEST_CASE(
   world.reactor.remove(door);
 }
 
+/// Names of the files in the order in which the benefactor first got pieces of each.
+std::vector<FileId> order_of(const TestBenefactor& benefactor) {
+  std::vector<FileId> order;
+  for (const auto& pieces : benefactor.all<msg::DrainPieces>()) {
+    if (std::ranges::find(order, pieces.file) == order.end()) order.push_back(pieces.file);
+  }
+  return order;
+}
+
+TEST_CASE("files are drained in the order in which clients ask, before what the manager chooses") {
+  World world("/drain");
+  world.config.pool.stripe_width = 1;
+  world.config.policy = *parse_policy("images=1");
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  // A set is chosen when it is whole; the newest of the application comes first without a request.
+  one.fail_with = Code::kBusy;
+  std::vector<FileId> files;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    files.push_back(*client.write("a.N0.T" + std::to_string(i), 1000, 7 + i));
+  }
+  for (const std::size_t i : {2U, 0U, 3U, 2U}) REQUIRE(client.call(msg::DrainNow{files[i]}));
+  one.fail_with = Code{};
+  one.served.clear();
+  run(world, 5s, {&one}, &client);
+  const std::vector<FileId> wanted{files[2], files[0], files[3], files[1]};
+  CHECK(order_of(one) == wanted);
+}
+
+TEST_CASE("files under way are drained in the order in which clients ask, too") {
+  World world("/drain");
+  world.config.pool.stripe_width = 1;
+  world.start();
+  TestBenefactor one(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  one.hold_back = true;  // three requests are sent, the other files wait
+  std::vector<FileId> files;
+  for (std::uint64_t i = 0; i < 7; ++i) {
+    files.push_back(*client.write("f" + std::to_string(i), 1000, 7 + i));
+  }
+  run(world, 1s, {&one}, &client);
+  REQUIRE(one.held.size() == 3);
+  for (const std::size_t i : {5U, 3U, 6U}) REQUIRE(client.call(msg::DrainNow{files[i]}));
+  one.hold_back = false;
+  for (auto& answer : one.held) answer(msg::Reply{msg::DrainPieces::Reply{}});
+  run(world, 3s, {&one}, &client);
+  const std::vector<FileId> wanted{files[0], files[1], files[2], files[5],
+                                   files[3], files[6], files[4]};
+  CHECK(order_of(one) == wanted);
+}
+
+TEST_CASE("a file that a client asks for waits for no place of other files") {
+  World world("/drain");
+  world.config.pool.stripe_width = 1;
+  world.start();
+  TestBenefactor one(world, "b1", 1, 512 * limits::kMiB);
+  TestClient client(world, "client");
+  one.hold_back = true;  // the first requests are not answered
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    REQUIRE(client.write("f" + std::to_string(i), 1000, 7 + i));
+  }
+  const auto last = client.write("last", 1000, 99);
+  REQUIRE(last);
+  run(world, 1s, {&one}, &client);
+  REQUIRE(one.held.size() == 3);
+  REQUIRE(client.call(msg::DrainNow{*last}));
+  run(world, 500ms, {&one}, &client);
+  one.held[0](msg::Reply{msg::DrainPieces::Reply{}});
+  run(world, 500ms, {&one}, &client);
+  REQUIRE(order_of(one).size() == 4);
+  CHECK(order_of(one)[3] == *last);
+}
+
 TEST_CASE("the drain of all benefactors together keeps to its rate") {
   World world("/drain");
   world.config.drain_total_bytes_per_s = limits::kMiB;

@@ -298,6 +298,48 @@ TEST_CASE("the drain directory's link names a set only when all of it is there")
   CHECK(sets->sets.at(0).drained == 2);
 }
 
+TEST_CASE("the newest safe set is remembered when the pool has only a newer one that is not") {
+  World world("/pfs");
+  world.config.policy = policy_of("images=2 keep=1");
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  const auto safe = [&] {
+    const auto newest = world.service->planners().sets.safe_sets().newest();
+    return newest ? newest->name : "";
+  };
+  CHECK(safe() == "");
+  write_set(client, 1, 2);
+  world.pass(1s);
+  CHECK(safe() == "a.*.T1");
+  benefactor.fail_with = Code::kDrainFailed;
+  write_set(client, 2, 2);
+  world.pass(1s);
+  REQUIRE(steps_of(client) == std::vector<std::uint64_t>{2});
+  CHECK(safe() == "a.*.T1");
+  benefactor.fail_with = Code{};
+  for (int i = 0; i < 5; ++i) {
+    benefactor.beat();
+    REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+    world.pass(1s);
+  }
+  CHECK(safe() == "a.*.T2");
+  const auto newest = world.service->planners().sets.safe_sets().newest();
+  CHECK(newest->newest_ns == client.lookup("a.N1.T2")->ctime_ns);
+}
+
+TEST_CASE("a safe set that is written again is not safe") {
+  SafeSets safe;
+  const FileId folder{5};
+  std::vector<ImageSet> sets{set_at(1, 1, 2, 2), set_at(2, 2, 2, 2)};
+  safe.note(folder, sets, {&sets[1], &sets[0]});
+  CHECK(safe.newest()->name == "a.*.T2");
+  safe.note(folder, sets, {&sets[0]});
+  CHECK(safe.newest()->name == "a.*.T1");
+  safe.forget(folder);
+  CHECK_FALSE(safe.newest());
+}
+
 TEST_CASE("when nothing is left to drain the drain directory's link is there, too") {
   World world("/pfs");
   world.config.policy = policy_of("images=2");
