@@ -151,7 +151,8 @@ int run_drain(const DrainOptions& options) {
   }
   Outcome<msg::DrainNow::Reply> reply = msg::DrainNow::Reply{};
   std::vector<Unsafe> lost;
-  // Of many nodes that wait for one pool, one orders the drain.
+  // A site has many nodes that wait for one pool. Only the node that writes manifests orders the
+  // drain.
   const bool orders = options.wait && options.timeout_s > 0 && !options.no_manifest;
   NewestFirst newest_first(filesystem, located->path, located->attributes);
   if (options.wait) {
