@@ -112,7 +112,7 @@ TEST_CASE("a stripe has as many benefactors as take in what one node sends") {
   CHECK(plan.copies == 1);
   CHECK(plan.stripe_width == 4);  // 1024 / 300, rounded up
   CHECK(plan.width_reason == WidthReason::kFillsWriter);
-  CHECK(has(describe_width(job, plan), "300.0 MiB/s each, take in the 1.0 GiB/s of one node"));
+  CHECK(has(describe_width(job, plan), "300.0 MiB/s each, receive the 1.0 GiB/s of one node"));
   // There are 16 images, each over 4 of 16 benefactors.
   CHECK(has(describe_width(job, plan), "the loss of one benefactor loses 4 of 16 images"));
 }
