@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <climits>
@@ -19,6 +20,7 @@
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
+#include "manager/drain/drain_lease_keeper.h"
 #include "manager/journal/sqlite_journal.h"
 #include "manager/recovery/rebuilder.h"
 #include "manager/recovery/standby.h"
@@ -152,6 +154,27 @@ bool write_for_good(const std::string& path, const std::string& text) {
          sync_path(path.substr(0, path.rfind('/')));
 }
 
+/// How long a new manager waits for the end of another pool's lease.
+constexpr Duration kLeasePatience = DrainLease::kStaleAfter + std::chrono::seconds(3);
+
+/// The name by which managers of one state directory hold the lease of a drain directory.
+struct HolderName {
+  std::string digits;   ///< 32 hexadecimal digits
+  bool is_new = false;  ///< no manager of this state directory had a name
+};
+
+Result<HolderName> holder_name(const std::string& state) {
+  const std::string path = state + "/drain-holder";
+  std::array<std::byte, 16> bytes{};
+  HolderName name;
+  std::getline(std::ifstream(path), name.digits);
+  if (parse_hex(name.digits, bytes)) return name;
+  fill_random(bytes);
+  name = {hex_text(bytes), true};
+  if (!write_for_good(path, name.digits + "\n")) return fail_errno("manager.drain_holder");
+  return name;
+}
+
 /// A Door passes new links to the present owner of the address, or drops them if there is none.
 struct Door final : transport::AcceptHandler {
   void on_accept(std::unique_ptr<transport::Link> link) override {
@@ -257,6 +280,7 @@ class Process {
   bool is_new() const { return flags_.rebuild || !flags_.standby.empty(); }
   std::optional<int> open_journal();
   std::optional<int> follow();
+  std::optional<int> hold_drain_directory();
   Outcome listen_now();
   std::string standby_file() const { return flags_.state + "/standby"; }
   Status write_address() {
@@ -281,6 +305,7 @@ class Process {
   Door door_;
   std::unique_ptr<transport::Endpoint> to_manager_;
   std::unique_ptr<Standby> standby_;
+  std::unique_ptr<DrainLeaseKeeper> lease_;
   std::string refused_;  ///< the reason why the manager does not want this standby
   // Why the manager cannot go on.
   Status journalled_;
@@ -432,7 +457,27 @@ std::optional<int> Process::follow() {
   return std::nullopt;
 }
 
+/// A new pool is refused while another one drains into its directory. An old pool serves the images
+/// that it has, and drains when the directory is free.
+std::optional<int> Process::hold_drain_directory() {
+  if (flags_.drain.empty()) return std::nullopt;
+  const auto name = holder_name(flags_.state);
+  if (!name) {
+    return fail_with(fmt::format("{} cannot be written: {}", flags_.state, describe(name.error())));
+  }
+  const Secret pool = listen_.identity->of_managers("drain lease", {});
+  const auto id = ByteSpan(pool.bytes).first(16);
+  lease_ = std::make_unique<DrainLeaseKeeper>(
+      flags_.drain, LeaseHolder::of_this_process(hex_text(id), name->digits), is_new());
+  config_.may_drain = [this] { return lease_->may_drain(); };
+  const bool is_old = is_new() || !name->is_new;
+  const auto in_use = lease_->wait(is_old ? Duration::zero() : kLeasePatience);
+  if (in_use && !is_old) return fail_with(*in_use);
+  return std::nullopt;
+}
+
 int Process::serve() {
+  if (const auto failed = hold_drain_directory()) return *failed;
   const std::string awaited = config_.standby;
   Service service(reactor_, *journal_, std::move(config_));
   if (const Status started = service.start(); !started) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/files/drain_folder.h"
+#include "core/files/drain_lease.h"
 
 namespace stdchk {
 
@@ -25,7 +26,8 @@ inline constexpr const char* kPolicyLinkName = ".stdchk-policy";
 
 /// Returns true for names in the drain directory that are no users' files.
 inline bool is_pool_file(std::string_view file_name) {
-  return file_name == kPolicyLinkName || is_manifest(file_name);
+  return file_name == kPolicyLinkName || file_name.starts_with(kLeaseName) ||
+         is_manifest(file_name);
 }
 
 /// Returns the text of a folder's policy; ENOENT: there is none. Refuses the same owners as

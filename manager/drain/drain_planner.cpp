@@ -84,7 +84,7 @@ Status DrainPlanner::start(bool fresh) {
 
 void DrainPlanner::run() {
   // Some journals answer commands within run(): only one run() at a time.
-  if (!pool_.has_drain() || running_) return;
+  if (!pool_.has_drain() || running_ || !may_drain()) return;
   running_ = true;
   if (pace_.set_when_due()) {
     for (auto& [id, job] : jobs_) find_hanging(job);
@@ -110,7 +110,13 @@ DrainState DrainPlanner::state_of(FileId file) const {
   return has_failed(file) ? DrainState::kFailed : DrainState::kPending;
 }
 
+bool DrainPlanner::may_drain() const {
+  const auto& may = pool_.config().may_drain;
+  return !may || may();
+}
+
 bool DrainPlanner::has_failed(FileId file) const {
+  if (!may_drain()) return true;
   const auto failure = failures_.find(file);
   return failure != failures_.end() && !failure->second.waits;
 }

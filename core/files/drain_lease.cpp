@@ -1,0 +1,207 @@
+#include "core/files/drain_lease.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+namespace stdchk {
+namespace {
+
+constexpr std::string_view kFirstLine = "stdchk drain lease 1";
+constexpr std::size_t kTextBytesMax = 1024;
+
+/// The start of a process in ticks since the boot (proc_pid_stat(5), field 22); empty: none has the
+/// number.
+std::string start_of(long process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  std::getline(file, text, '\0');
+  // The name of the program, field 2, may hold spaces and brackets.
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string field;
+  constexpr int kStart = 22 - 2;
+  for (int i = 0; i < kStart; ++i) fields >> field;
+  return field;
+}
+
+std::string boot_id() {
+  std::string text;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), text);
+  return text;
+}
+
+/// "pid:[4026531836]"; numbers of processes mean something within it.
+std::string process_space() {
+  std::array<char, 64> text{};
+  const ssize_t length = ::readlink("/proc/self/ns/pid", text.data(), text.size());
+  return length > 0 ? std::string(text.data(), static_cast<std::size_t>(length)) : "?";
+}
+
+std::string this_host() {
+  std::array<char, 256> text{};
+  ::gethostname(text.data(), text.size() - 1);
+  return text.data();
+}
+
+std::string process_text(long process) {
+  return fmt::format("{} {} {} {}", boot_id(), process_space(), process, start_of(process));
+}
+
+/// Returns an empty holder for a text that is no lease.
+LeaseHolder parse(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line;
+  LeaseHolder out;
+  if (!std::getline(lines, line) || line != kFirstLine) return {};
+  const std::array<std::pair<std::string_view, std::string*>, 4> members{
+      {{"pool ", &out.pool},
+       {"manager ", &out.manager},
+       {"host ", &out.host},
+       {"process ", &out.process}}};
+  for (const auto& [name, member] : members) {
+    if (!std::getline(lines, line) || !line.starts_with(name)) return {};
+    *member = line.substr(name.size());
+  }
+  return out;
+}
+
+/// The whole text of the lease; ENOENT: there is none. A lease of another user is refused, because
+/// in a folder that all may write to anybody could keep pools from draining.
+Below<std::string> read_lease(const DrainDirectory& directory, const DrainFolder& root,
+                              const std::string& name) {
+  const auto above = root.own_status();
+  if (!above) return tl::unexpected(above.error());
+  std::vector<std::uint32_t> owners{above->st_uid, 0, ::geteuid()};
+  if (const auto maker = directory.file_maker(root)) owners.push_back(maker->uid);
+  const auto file = root.open(name, Access::kRead, {{}, {}, owners, false});
+  if (!file) return tl::unexpected(file.error());
+  std::string text(kTextBytesMax, '\0');
+  const ssize_t got = ::pread(file->file.get(), text.data(), text.size(), 0);
+  if (got < 0) return tl::unexpected(Refusal{errno, "the lease cannot be read"});
+  text.resize(static_cast<std::size_t>(got));
+  return text;
+}
+
+Refusal refused(std::string_view what) {
+  const int number = errno;
+  return {number, fmt::format("{} failed: {}", what, std::strerror(number))};
+}
+
+/// Replaces the text of an open lease. The text keeps its length from one renewal to the next.
+Below<void> write_lease(const Descriptor& file, const std::string& text) {
+  const ssize_t written = ::pwrite(file.get(), text.data(), text.size(), 0);
+  if (written != static_cast<ssize_t>(text.size())) {
+    if (written >= 0) errno = ENOSPC;
+    return tl::unexpected(refused("writing the lease"));
+  }
+  if (::fsync(file.get()) != 0) return tl::unexpected(refused("syncing the lease"));
+  return {};
+}
+
+}  // namespace
+
+LeaseHolder LeaseHolder::of_this_process(std::string pool, std::string manager) {
+  return {std::move(pool), std::move(manager), this_host(), process_text(::getpid())};
+}
+
+bool LeaseHolder::may_live() const {
+  std::istringstream fields(process);
+  std::string boot, space, start;
+  long number = 0;
+  if (!(fields >> boot >> space >> number >> start)) return true;
+  if (boot != boot_id() || space != process_space()) return true;
+  return start_of(number) == start;
+}
+
+std::string DrainLease::text() const {
+  return fmt::format("{}\npool {}\nmanager {}\nhost {}\nprocess {}\nrenewals {:020}\n", kFirstLine,
+                     own_.pool, own_.manager, own_.host, own_.process, renewals_);
+}
+
+DrainLease::State DrainLease::unknown(const Refusal& refusal) {
+  why_ = refusal.why.empty() ? std::strerror(refusal.os_errno) : refusal.why;
+  return State::kUnknown;
+}
+
+DrainLease::State DrainLease::step(Time now) {
+  const auto root = directory_.open();
+  if (!root) return unknown(root.error());
+  const auto there = read_lease(directory_, *root, kLeaseName);
+  if (!there && there.error().os_errno == ENOENT) return take(*root);
+  if (!there) return unknown(there.error());
+  seen_ = parse(*there);
+  const bool heir = inherits_ && seen_.pool == own_.pool;
+  if (seen_.manager == own_.manager || heir) return replace(*root, *there);
+  held_ = false;
+  if (*there != watched_) {
+    watched_ = *there;
+    watched_since_ = now;
+  }
+  const bool stale = now - *watched_since_ >= kStaleAfter;
+  if (!stale && (seen_.manager.empty() || seen_.may_live())) return State::kOthers;
+  return replace(*root, *there);
+}
+
+/// Makes the lease, which does not exist.
+DrainLease::State DrainLease::take(const DrainFolder& root) {
+  const auto file = root.create(kLeaseName);
+  if (!file && file.error().os_errno == EEXIST) return State::kOthers;
+  if (!file) return unknown(file.error());
+  ++renewals_;
+  if (const auto written = write_lease(file->file, text()); !written) {
+    return unknown(written.error());
+  }
+  inode_ = file->status.st_ino;
+  held_ = true;
+  inherits_ = false;
+  watched_since_.reset();
+  watched_.clear();
+  return State::kOurs;
+}
+
+/// Renews this process's lease, or replaces a lease that had the text `text`.
+DrainLease::State DrainLease::replace(const DrainFolder& root, const std::string& text) {
+  if (held_ && seen_ == own_) {
+    const auto file = root.open(kLeaseName, Access::kReadWrite, {inode_, {}, {}, true});
+    if (!file) return unknown(file.error());
+    ++renewals_;
+    if (const auto written = write_lease(file->file, this->text()); !written) {
+      return unknown(written.error());
+    }
+    return State::kOurs;
+  }
+  // Only one of several pools renames the file that all of them have read.
+  const std::string aside = fmt::format("{}.{}", kLeaseName, own_.manager);
+  if (::renameat(root.get(), kLeaseName, root.get(), aside.c_str()) != 0) {
+    return errno == ENOENT ? State::kOthers : unknown(refused("renaming the lease"));
+  }
+  const auto moved = read_lease(directory_, root, aside);
+  const bool right = moved && *moved == text;
+  // Another pool took the lease in between. If a third has made a new one already, that stays.
+  if (!right && ::linkat(root.get(), aside.c_str(), root.get(), kLeaseName, 0) != 0 &&
+      errno != EEXIST) {
+    return unknown(refused("giving the lease back"));
+  }
+  ::unlinkat(root.get(), aside.c_str(), 0);
+  return right ? take(root) : State::kOthers;
+}
+
+void DrainLease::release() {
+  if (!held_) return;
+  held_ = false;
+  const auto root = directory_.open();
+  if (!root) return;
+  const auto there = read_lease(directory_, *root, kLeaseName);
+  if (there && parse(*there) == own_) ::unlinkat(root->get(), kLeaseName, 0);
+}
+
+}  // namespace stdchk

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/base/clock.h"
+#include "core/files/drain_directory.h"
+
+namespace stdchk {
+
+/// The file in a drain directory that says which pool drains there. It belongs to no user's data.
+inline constexpr const char* kLeaseName = ".stdchk-lease";
+
+/// A LeaseHolder names the manager that holds a drain directory.
+struct LeaseHolder {
+  std::string pool;     ///< 32 hexadecimal digits, equal for all managers that know one secret
+  std::string manager;  ///< 32 hexadecimal digits, random, of one state directory
+  std::string host;
+  std::string process;  ///< boot, name space of process numbers, number and start of the process
+  bool operator==(const LeaseHolder&) const = default;
+
+  /// Names this process. `pool` and `manager` are as above.
+  static LeaseHolder of_this_process(std::string pool, std::string manager);
+  /// Returns false only if the process ran here, in the same name space, and is gone.
+  bool may_live() const;
+};
+
+/// A DrainLease keeps two pools from draining into one directory, where one of them would give its
+/// temporary files the names of the other's.
+///
+/// The lease is a file with the holder's name and a count of renewals. The holder renews it every
+/// kRenewEvery. Others judge by their own clocks: a lease whose text stays equal for kStaleAfter is
+/// free, and so is the lease of a process that ended on this host. No clocks of two hosts are
+/// compared. Taking a free lease is a rename: of several pools one succeeds.
+///
+/// A holder that was stopped for longer than kStaleAfter loses the lease, and learns that at its
+/// next step(). Its benefactors may end requests meanwhile that they had before.
+///
+/// Threads: one. Calls block while the file system does.
+class DrainLease {
+ public:
+  static constexpr Duration kRenewEvery = std::chrono::seconds(3);
+  static constexpr Duration kStaleAfter = std::chrono::seconds(12);
+
+  enum class State : std::uint8_t {
+    kOurs,
+    kOthers,  ///< holder() has it
+    /// The file cannot be read or written; why() says why. Nothing is known of other pools.
+    kUnknown,
+  };
+
+  /// `inherits`: the lease of another manager of the same pool is taken at once, at the first time.
+  DrainLease(std::string directory, LeaseHolder own, bool inherits)
+      : directory_(std::move(directory)), own_(std::move(own)), inherits_(inherits) {}
+
+  const std::string& directory() const { return directory_.path(); }
+  /// Takes the lease if it is free, or renews it. Call this every kRenewEvery, or more often.
+  State step(Time now);
+  /// Removes the lease if it is this process's.
+  void release();
+
+  /// The holder, after kOthers. Its members are empty where the file is no lease.
+  const LeaseHolder& holder() const { return seen_; }
+  const std::string& why() const { return why_; }
+
+ private:
+  State take(const DrainFolder& root);
+  State replace(const DrainFolder& root, const std::string& text);
+  State unknown(const Refusal& refusal);
+  std::string text() const;
+
+  const DrainDirectory directory_;
+  const LeaseHolder own_;
+  bool inherits_;
+  bool held_ = false;
+  std::uint64_t inode_ = 0;  ///< of this process's lease
+  std::uint64_t renewals_ = 0;
+  LeaseHolder seen_;
+  std::string watched_;  ///< text of another holder's lease
+  std::optional<Time> watched_since_;
+  std::string why_;
+};
+
+}  // namespace stdchk
