@@ -349,6 +349,30 @@ void FileRequests::fallocate(fuse_req_t request, int mode, off_t offset, off_t l
   reply_for(of_.nodes, *handle.node, request, allocate(handle, mode, from, end));
 }
 
+/// lseek(2) with SEEK_DATA and SEEK_HOLE; the kernel does all others itself. Of a file that is
+/// written through its page cache the kernel may have data that the mount has not seen. ENOSYS then
+/// makes the kernel answer by itself from now on: each file is one piece of data.
+void FileRequests::lseek(fuse_req_t request, off_t offset, int whence, fuse_file_info* info) {
+  Node& node = *handle_of(info).node;
+  bool is_written = false;
+  {
+    const ReaderLock lock(node.mutex);
+    is_written = !node.writers.empty();
+  }
+  if (is_written && node.cached_opens > 0) {
+    fuse_reply_err(request, ENOSYS);
+    return;
+  }
+  const auto what = whence == SEEK_HOLE ? client::Seek::kHole : client::Seek::kData;
+  const auto found = handle_of(info).file->seek(static_cast<std::uint64_t>(offset), what);
+  if (!found) return reply(request, fail(found.error()));
+  if (!*found) {
+    fuse_reply_err(request, ENXIO);
+    return;
+  }
+  fuse_reply_lseek(request, static_cast<off_t>(**found));
+}
+
 /// Ends an open. Drops what a killed process left, unless others still write the file. Commits what
 /// was written through a mapping after the last close.
 void FileRequests::end_open(Handle& handle) {

@@ -53,6 +53,7 @@ class FileRequests {
   void release(fuse_req_t request, fuse_file_info* info);
   void fsync(fuse_req_t request, fuse_file_info* info);
   void fallocate(fuse_req_t request, int mode, off_t offset, off_t length, fuse_file_info* info);
+  void lseek(fuse_req_t request, off_t offset, int whence, fuse_file_info* info);
 
   // file_locks.cpp
   /// fcntl(2): `sleep` for F_SETLKW.

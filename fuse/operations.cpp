@@ -116,6 +116,9 @@ void on_setlk(fuse_req_t r, fuse_ino_t, fuse_file_info* info, struct flock* lock
 void on_flock(fuse_req_t r, fuse_ino_t, fuse_file_info* info, int operation) {
   bridge(r).files().flock(r, info, operation);
 }
+void on_lseek(fuse_req_t r, fuse_ino_t, off_t offset, int whence, fuse_file_info* info) {
+  bridge(r).files().lseek(r, offset, whence, info);
+}
 
 /// Calls one of the functions above, and counts the request and its time.
 template <RequestKind kind, auto function>
@@ -167,6 +170,7 @@ fuse_lowlevel_ops make_operations() {
   ops.getlk = Counted<RequestKind::kGetlk, on_getlk>::call;
   ops.setlk = Counted<RequestKind::kSetlk, on_setlk>::call;
   ops.flock = Counted<RequestKind::kFlock, on_flock>::call;
+  ops.lseek = Counted<RequestKind::kLseek, on_lseek>::call;
   return ops;
 }
 

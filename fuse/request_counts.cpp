@@ -8,7 +8,7 @@ constexpr std::array<std::string_view, kRequestKinds> kNames{
     "unlink",      "rmdir",      "symlink",  "rename",  "link",     "open",     "create",
     "read",        "write",      "flush",    "release", "fsync",    "opendir",  "readdir",
     "readdirplus", "releasedir", "fsyncdir", "statfs",  "setxattr", "getxattr", "listxattr",
-    "removexattr", "fallocate",  "getlk",    "setlk",   "flock"};
+    "removexattr", "fallocate",  "getlk",    "setlk",   "flock",    "lseek"};
 
 }  // namespace
 

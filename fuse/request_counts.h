@@ -45,9 +45,10 @@ enum class RequestKind : std::uint8_t {
   kFallocate,
   kGetlk,
   kSetlk,
-  kFlock
+  kFlock,
+  kLseek
 };
-inline constexpr std::size_t kRequestKinds = static_cast<std::size_t>(RequestKind::kFlock) + 1;
+inline constexpr std::size_t kRequestKinds = static_cast<std::size_t>(RequestKind::kLseek) + 1;
 /// The name of a kind, such as "lookup".
 std::string_view name_of(RequestKind kind);
 

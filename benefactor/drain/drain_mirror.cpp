@@ -96,6 +96,8 @@ Done sync_both(const Place& from, const Place& to) {
 }
 
 Done rename_place(const Place& from, const Place& to) {
+  const WritableFolder from_writable(from.folder);
+  const WritableFolder to_writable(to.folder);
   if (::renameat(from.folder.get(), from.name.c_str(), to.folder.get(), to.name.c_str()) != 0) {
     return storage_problem("renaming", from.path, errno);
   }
@@ -157,6 +159,7 @@ void remove_manifests(const Place& place) {
   const auto folder = place.folder.folder(place.name);
   const auto names = folder ? folder->names() : Below<std::vector<std::string>>();
   if (!folder || !names || !std::ranges::all_of(*names, is_manifest)) return;
+  const WritableFolder writable(*folder);
   for (const std::string& name : *names) ::unlinkat(folder->get(), name.c_str(), 0);
 }
 
@@ -165,6 +168,7 @@ Done mirror_remove(const Mirror& in, int flags) {
   if (!place && is_absent(place.error())) return {};
   if (!place) return problem(place.error());
   if (flags == AT_REMOVEDIR) remove_manifests(*place);
+  const WritableFolder writable(place->folder);
   if (::unlinkat(place->folder.get(), place->name.c_str(), flags) != 0) {
     if (errno == ENOENT) return {};
     return storage_problem("removing", place->path, errno);
@@ -213,6 +217,7 @@ bool may_be_given(const Mirror& in, const Place& place, const DrainFolder& folde
 Done mirror_make_directory(const Mirror& in) {
   auto place = find_place(in.root, in.change.path, Missing::kIsMade);
   if (!place) return problem(place.error());
+  const WritableFolder writable(place->folder);
   const bool made = ::mkdirat(place->folder.get(), place->name.c_str(), 0700) == 0;
   if (!made && errno != EEXIST) return storage_problem("making the folder", place->path, errno);
   const Descriptor way(::openat(place->folder.get(), place->name.c_str(),

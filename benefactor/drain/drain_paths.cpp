@@ -46,6 +46,7 @@ tl::unexpected<Problem> bad_path(const std::string& path, std::string_view why) 
 /// Returns true when the folder was absent and is made.
 Outcome<bool> make_folder(const DrainFolder& parent, const std::string& name,
                           const std::string& path, mode_t mode) {
+  const WritableFolder writable(parent);
   const bool made = ::mkdirat(parent.get(), name.c_str(), mode) == 0;
   if (!made && errno != EEXIST) return storage_problem("making the folder of", path, errno);
   return made;

@@ -296,6 +296,7 @@ Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& req
   }
   if (::fsync(file.get()) != 0) return storage_problem("syncing", from->path, errno);
   if (auto going = give_up_check(deadline); !going) return problem(going.error());
+  const WritableFolder writable(to->folder);
   if (::renameat(from->folder.get(), from->name.c_str(), to->folder.get(), to->name.c_str()) != 0) {
     return storage_problem("naming", to->path, errno);
   }

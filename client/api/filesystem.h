@@ -61,6 +61,8 @@ struct OpenFlags {
   bool append = false;
 };
 
+enum class Seek : std::uint8_t { kData, kHole };
+
 /// The mode and owner of a file that is created.
 struct Owner {
   std::uint32_t mode = 0644;
@@ -99,6 +101,10 @@ class File {
   /// were checked. A short read far from the read before moves and checks only the parts of 16 KiB
   /// that it touches (docs/decisions/0040).
   virtual Result<std::size_t> read(std::uint64_t offset, MutableByteSpan out) = 0;
+  /// Returns the first offset at or behind `offset` that has data, or that lies in a hole, as
+  /// lseek(2) has it with SEEK_DATA and SEEK_HOLE. The end of the file counts as a hole. Nothing:
+  /// `offset` is at or behind the end, or only a hole follows it.
+  virtual Result<std::optional<std::uint64_t>> seek(std::uint64_t offset, Seek what) = 0;
   virtual Status write(std::uint64_t offset, ByteSpan bytes) = 0;
   virtual Status truncate(std::uint64_t size_bytes) = 0;
   /// For sequential writing without a copy. The result is a buffer of the window for the file range

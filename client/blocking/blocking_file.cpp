@@ -140,6 +140,17 @@ Result<std::size_t> BlockingFile::read(std::uint64_t offset, MutableByteSpan out
   return done;
 }
 
+Result<std::optional<std::uint64_t>> BlockingFile::seek(std::uint64_t offset, Seek what) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(usable());
+  std::uint64_t at = offset;
+  bool found = false;
+  STDCHK_TRY(while_it_moves(
+      lock, [&] { return at; },
+      [&]() STDCHK_REQUIRES(engine_lock) -> Status { return file_.seek(lock, what, at, found); }));
+  return found ? std::optional(at) : std::nullopt;
+}
+
 Result<ReadView> BlockingFile::view(std::uint64_t offset, std::size_t bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(usable());

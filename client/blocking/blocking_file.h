@@ -24,6 +24,7 @@ class BlockingFile final : public File {
   Attributes attributes() const override;
   Result<ReadView> view(std::uint64_t offset, std::size_t bytes);
   Result<std::size_t> read(std::uint64_t offset, MutableByteSpan out) override;
+  Result<std::optional<std::uint64_t>> seek(std::uint64_t offset, Seek what) override;
   Status write(std::uint64_t offset, ByteSpan bytes) override;
   Status truncate(std::uint64_t size_bytes) override;
   Result<MutableByteSpan> reserve(std::uint64_t offset, std::size_t bytes) override;

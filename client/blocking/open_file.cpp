@@ -258,6 +258,25 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
   return {};
 }
 
+Status OpenFile::seek(Lock& lock, Seek what, std::uint64_t& at, bool& found) {
+  constexpr int kRunsMax = 100'000;  // looked at under the lock
+  STDCHK_ASSIGN(const std::uint64_t end, size(lock));
+  found = false;
+  if (at >= end) return {};
+  for (int runs = 0; at < end; ++runs) {
+    // A caller is told of no hole rather than of a hole that holds data.
+    if (runs == kRunsMax && what == Seek::kHole) at = end;
+    if (runs == kRunsMax) break;
+    STDCHK_ASSIGN(const Run run, locate(at, end - at));
+    const bool is_hole = run.slot == nullptr && !run.in_chunk;
+    found = is_hole == (what == Seek::kHole);
+    if (found) return {};
+    at += run.length;
+  }
+  found = what == Seek::kHole || at < end;
+  return {};
+}
+
 /// Reads a short range of a long chunk for a reader that jumps. Returns false when the whole chunk
 /// is to be fetched.
 Result<bool> OpenFile::read_part(Lock& lock, Run& run, MutableByteSpan to) {

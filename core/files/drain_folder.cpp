@@ -255,4 +255,22 @@ Below<std::vector<std::string>> DrainFolder::names() const {
   return names;
 }
 
+WritableFolder::WritableFolder(const DrainFolder& folder) : folder_(folder) {
+  constexpr mode_t kOwnerWrites = S_IWUSR | S_IXUSR;
+  const auto status = folder.own_status();
+  if (!status || status->st_uid != ::geteuid() || ::geteuid() == 0) return;
+  const mode_t mode = status->st_mode & 07777;
+  if ((mode & kOwnerWrites) == kOwnerWrites) return;
+  // By this name chmod reaches a descriptor of O_PATH, too.
+  const std::string self = fmt::format("/proc/self/fd/{}", folder.get());
+  if (::chmod(self.c_str(), mode | kOwnerWrites) == 0) before_ = mode;
+}
+
+WritableFolder::~WritableFolder() {
+  if (!before_) return;
+  const int saved = errno;
+  ::chmod(fmt::format("/proc/self/fd/{}", folder_.get()).c_str(), *before_);
+  errno = saved;
+}
+
 }  // namespace stdchk

@@ -92,6 +92,25 @@ class DrainFolder {
   Walk walk_ = Walk::kByKernel;
 };
 
+/// A WritableFolder lets this process make, rename and remove names in a folder of its own user
+/// that has no write bit for its owner, such as one of mode 0555. It adds the owner's bits to the
+/// mode, and takes them away at its end. A process that is killed in between leaves the bits there.
+///
+/// Does nothing for root, which needs no bits, for other users' folders, and for writable ones. Two
+/// at once on one folder: the first to end makes the changes of the other fail with EACCES.
+class WritableFolder {
+ public:
+  /// `folder` must outlive this.
+  explicit WritableFolder(const DrainFolder& folder);
+  ~WritableFolder();
+  WritableFolder(const WritableFolder&) = delete;
+  WritableFolder& operator=(const WritableFolder&) = delete;
+
+ private:
+  const DrainFolder& folder_;
+  std::optional<mode_t> before_;
+};
+
 /// "a symbolic link", "a FIFO", ...
 std::string_view kind_of(mode_t mode);
 

@@ -13,6 +13,7 @@
 #include "core/base/file_time.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/files/data_ranges.h"
 #include "core/files/drain_directory.h"
 #include "core/files/drain_manifest.h"
 #include "core/policy/folder_settings.h"
@@ -26,6 +27,29 @@ namespace {
 constexpr std::uint64_t kFirstId = 2;
 constexpr std::size_t kSetsTogether = 4096;  // in one command
 
+/// A file with more pieces counts as data from there on, so that its map stays small.
+constexpr std::size_t kPiecesMax = 4096;
+
+/// The ranges of data of a file, up to `size`. Asks the file system only where it keeps fewer bytes
+/// than the file has.
+std::vector<DataRange> data_of(const DrainFolder& folder, const std::string& name,
+                               const struct stat& there) {
+  constexpr std::uint64_t kBlockBytes = 512;  // stat(2), st_blocks
+  const auto size = static_cast<std::uint64_t>(there.st_size);
+  if (static_cast<std::uint64_t>(there.st_blocks) * kBlockBytes >= size) return {{0, size}};
+  ExpectedFile expected;
+  expected.inode = there.st_ino;
+  const auto file = folder.open(name, Access::kRead, expected);
+  if (!file) return {{0, size}};
+  std::vector<DataRange> pieces;
+  while (const auto next =
+             next_data(file->file.get(), pieces.empty() ? 0 : pieces.back().end, size)) {
+    pieces.push_back(*next);
+    if (pieces.size() == kPiecesMax) pieces.back().end = size;
+  }
+  return pieces;
+}
+
 /// Bytes that are nowhere in memory, as chunks without names: up to `end`, with no checksum.
 void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
   while (at < end) {
@@ -37,17 +61,31 @@ void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
   }
 }
 
-/// Returns the map of the content: `ranges`, in order, have known checksums.
-ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges) {
+/// Adds what is data between `at` and `end`, which becomes `at`.
+void add_data(ChunkMap& map, std::uint64_t& at, std::uint64_t end,
+              const std::vector<DataRange>& data) {
+  const auto is_before = [&](const DataRange& piece) { return piece.end <= at; };
+  for (auto piece = std::ranges::partition_point(data, is_before);
+       piece != data.end() && piece->begin < end; ++piece) {
+    std::uint64_t from = std::max(at, piece->begin);
+    add_unknown(map, from, std::min(end, piece->end));
+  }
+  at = end;
+}
+
+/// Returns the map of the content: `ranges`, in order, have known checksums. Of the rest, what is
+/// in `data` is data, and all else is a hole.
+ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges,
+                const std::vector<DataRange>& data) {
   ChunkMap map;
   std::uint64_t at = 0;
   for (const DrainedRange& range : ranges) {
-    add_unknown(map, at, range.offset);
+    add_data(map, at, range.offset, data);
     map.slices.push_back({at, range.length, 0, static_cast<std::uint32_t>(map.chunks.size())});
     map.chunks.push_back({{}, range.length, range.crc, {}});
     at += range.length;
   }
-  add_unknown(map, at, size);
+  add_data(map, at, size, data);
   return map;
 }
 
@@ -275,7 +313,8 @@ class Import {
       to.type = FileType::kRegular;
       to.size_bytes = static_cast<std::uint64_t>(info->st_size);
       to.version = 1;
-      file.map = map_of(to.size_bytes, known_of(manifest, entry.name, *info));
+      file.map = map_of(to.size_bytes, known_of(manifest, entry.name, *info),
+                        data_of(entry.folder, entry.name, *info));
       file.drained = file.evicted = true;
     } else if (S_ISFIFO(info->st_mode) || S_ISSOCK(info->st_mode)) {
       to.type = S_ISFIFO(info->st_mode) ? FileType::kFifo : FileType::kSocket;

@@ -13,6 +13,7 @@
 
 #include "core/base/file_time.h"
 #include "core/base/units.h"
+#include "core/files/data_ranges.h"
 #include "core/files/drain_directory.h"
 #include "core/policy/image_name.h"
 #include "tools/base/connection.h"
@@ -46,13 +47,14 @@ struct Loading {
   std::string name() const { return fs::path(relative).filename().string(); }
 };
 
-/// Copies the bytes between two pieces, for which the manifest has no checksum.
+/// Copies the bytes between two pieces, for which the manifest has no checksum. Leaves holes out.
 Status copy_unchecked(int fd, client::File& file, std::uint64_t from, std::uint64_t to) {
-  while (from < to) {
-    const auto bytes = read_range(fd, from, std::min<std::uint64_t>(kCopyBytes, to - from));
+  while (const auto data = next_data(fd, from, to)) {
+    const std::size_t length = std::min<std::uint64_t>(kCopyBytes, data->end - data->begin);
+    const auto bytes = read_range(fd, data->begin, length);
     if (bytes.empty()) return fail(Code::kSystem, "stage_in.read");
-    if (auto written = file.write(from, bytes); !written) return written;
-    from += bytes.size();
+    if (auto written = file.write(data->begin, bytes); !written) return written;
+    from = data->begin + bytes.size();
   }
   return {};
 }
@@ -67,7 +69,9 @@ Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) 
     at = std::max(at, piece.offset + piece.length);
     loading.checked_bytes += piece.length;
   }
-  return copy_unchecked(fd, file, at, loading.said.size_bytes);
+  if (auto copied = copy_unchecked(fd, file, at, loading.said.size_bytes); !copied) return copied;
+  // The file may end with a hole.
+  return file.truncate(loading.said.size_bytes);
 }
 
 /// Returns the pool's file whose drained copy this file is; a benefactor has just confirmed it.

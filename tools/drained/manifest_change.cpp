@@ -147,6 +147,7 @@ Outcome<bool> remove_manifest(const DrainFolder& folder, const std::string& path
 /// False: another process came first.
 Outcome<bool> replace_entries(const DrainFolder& folder, const std::string& path,
                               const Json& entries, const LockedFile& old) {
+  const WritableFolder writable(folder);
   if (entries.empty()) return remove_manifest(folder, path);
   const TemporaryFile file(folder);
   if (!file.write(Json{{"format", 1}, {"files", entries}}.dump(1) + "\n")) {

@@ -123,6 +123,13 @@ class MemoryOpenFile final : public client::File {
     return count;
   }
 
+  /// The pool in memory has no holes.
+  Result<std::optional<std::uint64_t>> seek(std::uint64_t offset, client::Seek what) override {
+    const std::uint64_t end = attributes().size_bytes;
+    if (offset >= end) return std::nullopt;
+    return what == client::Seek::kData ? offset : end;
+  }
+
   Status write(std::uint64_t offset, ByteSpan bytes) override {
     if (!writes_) return fail(Code::kPermission, "memory.write");
     if (offset + bytes.size() > filesystem_.pool_->capacity_bytes) {

@@ -1,0 +1,109 @@
+"""Tests that what drains stays what it was: holes in each direction, and folders that are read-only for their owner."""
+
+import errno
+import os
+import stat
+import time
+
+from conftest import Pool
+from processes import programs_for_all, run
+
+MIB = 1 << 20
+TIB = 1 << 40
+USER = 65534
+PIECES = {0: b"begin", 3 * TIB // 8 + 12345: b"m" * 70_000, TIB - MIB: b"towards the end"}
+
+
+def write_pieces(path):
+    """A file of 1 TiB with three pieces and a hole at its end."""
+    with open(path, "wb") as file:
+        for offset, content in PIECES.items():
+            file.seek(offset)
+            file.write(content)
+        file.truncate(TIB)
+
+
+def data_ranges(path):
+    """The ranges of data that lseek(2) tells of."""
+    ranges, end = [], 0
+    with open(path, "rb") as file:
+        while True:
+            try:
+                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            except OSError as error:
+                assert error.errno == errno.ENXIO
+                return ranges
+            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            ranges.append((begin, end))
+
+
+def has_pieces(path):
+    with open(path, "rb") as file:
+        for offset, content in PIECES.items():
+            file.seek(offset)
+            if file.read(len(content) + 4096) != content + bytes(4096):
+                return False
+    return path.stat().st_size == TIB
+
+
+def test_holes_stay_holes_in_a_new_pool_in_what_is_staged_in_and_in_what_is_drained(pool, tmp_path):
+    pool.drain.mkdir()
+    write_pieces(pool.drain / "sparse")
+    pool.up(benefactors=1, memory="64M")
+    assert has_pieces(pool.mount / "sparse")
+    assert data_ranges(pool.mount / "sparse") == data_ranges(pool.drain / "sparse")
+    pool.down()
+    other = Pool(tmp_path)
+    try:
+        other.up(benefactors=1, memory="64M")
+        began = time.monotonic()
+        other.stdchk("stage-in", "--all", "--to", other.mount, pool.drain)
+        assert time.monotonic() - began < 20
+        assert has_pieces(other.mount / "sparse")
+        run("cp", "--sparse=auto", other.mount / "sparse", other.mount / "copy", seconds=60)
+        assert has_pieces(other.mount / "copy")
+        (other.mount / "copy").unlink()
+        other.stdchk("drain", "--wait", "--timeout", 45, other.mount)
+        assert has_pieces(other.drain / "sparse")
+        assert (other.drain / "sparse").stat().st_blocks * 512 < MIB
+        assert other.stdchk("verify", other.drain).returncode == 0
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_a_read_only_folder_of_a_plain_user_is_drained_and_stays_read_only(pool):
+    pool.folder.chmod(0o755)
+    programs = programs_for_all(pool.folder / "bin")
+    home = pool.folder / "home"
+    for path in (pool.runtime, home):
+        path.mkdir(exist_ok=True)
+        os.chown(path, USER, USER)
+    pool.mount, pool.drain = home / "mount", home / "drain"
+    pool.environment["STDCHK_BIN"] = str(programs)
+    as_user = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
+
+    def stdchk(*words):
+        return run(*as_user, programs / "stdchk", *words, env=pool.environment)
+
+    def shell(text):
+        return run(*as_user, "sh", "-ec", f"cd {pool.mount}; {text}", env=pool.environment)
+
+    stdchk("up", "--mount", pool.mount, "--benefactors", 1, "--memory", "64M", "--drain", pool.drain)
+    try:
+        shell("mkdir -p kept/inner; echo one >kept/one; echo two >kept/inner/two; ln -s one kept/link; "
+              "chmod 555 kept/inner kept")
+        stdchk("drain", "--wait", "--timeout", 45, pool.mount)
+        there = pool.drain / "kept"
+        assert (there / "one").read_text() == "one\n" and (there / "inner" / "two").read_text() == "two\n"
+        assert os.readlink(there / "link") == "one"
+        for folder in (there, there / "inner"):
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o555
+        assert stdchk("safe", pool.mount / "kept").returncode == 0
+        # A file that is replaced by its owner, who may write to the file although not to its folder.
+        shell("chmod 755 kept; echo three >kept/one; chmod 555 kept")
+        stdchk("drain", "--wait", "--timeout", 45, pool.mount)
+        assert (there / "one").read_text() == "three\n"
+        assert stat.S_IMODE(there.stat().st_mode) == 0o555
+    finally:
+        stdchk("down", pool.mount)
