@@ -6,6 +6,7 @@
 #include "core/base/limits.h"
 #include "core/policy/image_name.h"
 #include "core/policy/set_rules.h"
+#include "manager/drain/drainable_name.h"
 
 namespace stdchk::manager {
 
@@ -82,6 +83,9 @@ void NameService::serve(ClientRecord& client, const msg::SetAttributes& request,
 }
 
 void NameService::serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call) {
+  if (const auto may = check_drainable(pool_, request.parent, request.name); !may) {
+    return call.fail(may.error());
+  }
   const FileId id{pool_.next_id()};
   answer_when_durable(
       pool_,
@@ -102,6 +106,9 @@ void NameService::serve(ClientRecord& client, const msg::MakeDirectory& request,
 }
 
 void NameService::serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call) {
+  if (const auto may = check_drainable(pool_, request.parent, request.name); !may) {
+    return call.fail(may.error());
+  }
   const FileId id{pool_.next_id()};
   answer_when_durable(
       pool_,
@@ -122,6 +129,9 @@ void NameService::serve(ClientRecord& client, const msg::MakeSymlink& request, c
 }
 
 void NameService::serve(ClientRecord& client, const msg::MakeNode& request, const Call& call) {
+  if (const auto may = check_drainable(pool_, request.parent, request.name); !may) {
+    return call.fail(may.error());
+  }
   const FileId id{pool_.next_id()};
   answer_when_durable(
       pool_,
@@ -144,6 +154,9 @@ void NameService::serve(ClientRecord& client, const msg::MakeNode& request, cons
 }
 
 void NameService::serve(ClientRecord& client, const msg::MakeLink& request, const Call& call) {
+  if (const auto may = check_drainable(pool_, request.parent, request.name); !may) {
+    return call.fail(may.error());
+  }
   to_.notices.watch(request.parent, client.id);
   answer_when_durable(
       pool_,
@@ -206,6 +219,9 @@ void NameService::serve(ClientRecord& client, const msg::Remove& request, const 
 }
 
 void NameService::serve(ClientRecord& client, const msg::Rename& request, const Call& call) {
+  if (const auto may = check_drainable(pool_, request.to_parent, request.to_name); !may) {
+    return call.fail(may.error());
+  }
   const auto seen = state_.lookup(request.from_parent, request.from_name, client.id);
   if (!seen) return call.fail(seen.error());
   const FileId moved = (*seen)->id;

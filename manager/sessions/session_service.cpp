@@ -6,6 +6,7 @@
 
 #include "core/base/limits.h"
 #include "core/policy/image_name.h"
+#include "manager/drain/drainable_name.h"
 
 namespace stdchk::manager {
 namespace {
@@ -37,6 +38,7 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
     state_.join_pending(others->second, client.id);
     return state_.file(others->second);
   }
+  STDCHK_TRY(check_drainable(pool_, request.parent, request.name));
   created = true;
   const std::int64_t wall = pool_.wall_ns();
   return state_.make_pending(

@@ -107,3 +107,44 @@ def test_a_read_only_folder_of_a_plain_user_is_drained_and_stays_read_only(pool)
         assert stat.S_IMODE(there.stat().st_mode) == 0o555
     finally:
         stdchk("down", pool.mount)
+
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+def test_names_that_could_not_be_drained_are_refused_at_once(pool):
+    pool.up(benefactors=1, memory="64M")
+    (pool.mount / "folder").mkdir()
+    (pool.mount / "file").write_bytes(b"x")
+    for folder in (pool.mount, pool.mount / "folder"):
+        for name in (".stdchk-manifest", ".stdchk-manifest.1", ".stdchk-policy", ".stdchk-lease"):
+            place = folder / name
+            assert error_of(place.write_bytes, b"x") == errno.EINVAL
+            assert error_of(place.mkdir) == errno.EINVAL
+            assert error_of(os.symlink, "x", place) == errno.EINVAL
+            assert error_of(os.link, pool.mount / "file", place) == errno.EINVAL
+            assert error_of(os.rename, pool.mount / "file", place) == errno.EINVAL
+            assert not place.exists()
+    assert error_of((pool.mount / ".stdchk-drain").mkdir) == errno.EINVAL
+    (pool.mount / "folder" / ".stdchk-drain").mkdir()  # the pool uses this name at the top only
+    # Paths of relative names may be longer than PATH_MAX, but no program of the pool could reach them.
+    here = os.open(pool.mount, os.O_RDONLY)
+    length = len(str(pool.drain))
+    while length + 1 + 200 <= 4096:
+        os.mkdir("d" * 200, dir_fd=here)
+        inner = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here, length = inner, length + 1 + 200
+    fits = "f" * (4096 - length - 1)
+    assert error_of(lambda: os.mkdir(fits + "f", dir_fd=here)) == errno.ENAMETOOLONG
+    assert error_of(lambda: os.open(fits + "f", os.O_CREAT | os.O_WRONLY, dir_fd=here)) == errno.ENAMETOOLONG
+    with os.fdopen(os.open(fits[:-5], os.O_CREAT | os.O_WRONLY, dir_fd=here), "wb") as file:
+        file.write(b"deep")
+    os.close(here)
+    pool.stdchk("drain", "--wait", "--timeout", 45, pool.mount)
+    assert pool.stdchk("safe", pool.mount).returncode == 0
