@@ -92,12 +92,12 @@ class DrainFolder {
   Walk walk_ = Walk::kByKernel;
 };
 
-/// A WritableFolder lets this process make, rename and remove names in a folder of its own user
-/// that has no write bit for its owner, such as one of mode 0555. It adds the owner's bits to the
-/// mode, and takes them away at its end. A process that is killed in between leaves the bits there.
+/// A WritableFolder lets this process make, rename and remove names in a folder whose owner has no
+/// write permission, for instance of mode 0555. It adds the owner's permissions, and takes them away
+/// at its end. A process that is killed in between leaves them there.
 ///
-/// Does nothing for root, which needs no bits, for other users' folders, and for writable ones. Two
-/// at once on one folder: the first to end makes the changes of the other fail with EACCES.
+/// Does nothing for root, for other users' folders, and for writable folders. Of two objects for one
+/// folder at the same time, the first to end makes changes fail with EACCES; the drain then retries.
 class WritableFolder {
  public:
   /// `folder` must outlive this.

@@ -100,7 +100,7 @@ def test_a_read_only_folder_of_a_plain_user_is_drained_and_stays_read_only(pool)
         for folder in (there, there / "inner"):
             assert stat.S_IMODE(folder.stat().st_mode) == 0o555
         assert stdchk("safe", pool.mount / "kept").returncode == 0
-        # A file that is replaced by its owner, who may write to the file although not to its folder.
+        # The owner makes the folder writable for a while, and replaces the file.
         shell("chmod 755 kept; echo three >kept/one; chmod 555 kept")
         stdchk("drain", "--wait", "--timeout", 45, pool.mount)
         assert (there / "one").read_text() == "three\n"
