@@ -93,11 +93,12 @@ class DrainFolder {
 };
 
 /// A WritableFolder lets this process make, rename and remove names in a folder whose owner has no
-/// write permission, for instance of mode 0555. It adds the owner's permissions, and takes them away
-/// at its end. A process that is killed in between leaves them there.
+/// write permission, for instance of mode 0555. It adds the owner's permissions, and takes them
+/// away at its end. If the process is killed before that, the folder keeps them.
 ///
-/// Does nothing for root, for other users' folders, and for writable folders. Of two objects for one
-/// folder at the same time, the first to end makes changes fail with EACCES; the drain then retries.
+/// Does nothing for root, for other users' folders, and for writable folders. If two objects
+/// exist for one folder, the end of the first makes changes fail with EACCES; the drain then
+/// retries.
 class WritableFolder {
  public:
   /// `folder` must outlive this.
