@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pathlib
 import stat
 import time
 
@@ -86,10 +87,17 @@ def test_a_read_only_folder_of_a_plain_user_is_drained_and_stays_read_only(pool)
     def stdchk(*words):
         return run(*as_user, programs / "stdchk", *words, env=pool.environment)
 
-    def shell(text):
-        return run(*as_user, "sh", "-ec", f"cd {pool.mount}; {text}", env=pool.environment)
+    stdchk("up", "--no-mount", "--mount", pool.mount, "--benefactors", 1, "--memory", "64M", "--drain", pool.drain)
+    # Root mounts the pool of the user: the user may not open /dev/fuse on every machine.
+    secret = pool.folder / "roots.secret"
+    secret.touch(0o600)
+    secret.write_bytes(pathlib.Path(pool.record["secret_file"]).read_bytes())
+    point = pool.mount_of(pool.record["manager_address"], secret, "roots", "--allow-other")
+    os.chown(point, USER, USER)
 
-    stdchk("up", "--mount", pool.mount, "--benefactors", 1, "--memory", "64M", "--drain", pool.drain)
+    def shell(text):
+        return run(*as_user, "sh", "-ec", f"cd {point}; {text}", env=pool.environment)
+
     try:
         shell("mkdir -p kept/inner; echo one >kept/one; echo two >kept/inner/two; ln -s one kept/link; "
               "chmod 555 kept/inner kept")
