@@ -26,7 +26,7 @@ struct Config {
   std::uint64_t drain_total_bytes_per_s = 0;  ///< all benefactors together; 0: unlimited
   /// Returns false while another pool drains into the drain directory. Empty: none ever does.
   std::function<bool()> may_drain;
-  bool drain_yields = false;                  ///< the drain slows down while clients write
+  bool drain_yields = false;  ///< the drain slows down while clients write
   /// Address of the standby that this manager had before a restart; empty: none. The manager
   /// answers no request before it hears from this standby.
   std::string standby;
