@@ -107,7 +107,8 @@ void play(fuzz::Choices& choices) {
                                std::byte{2},
                                std::byte{choices.byte()},
                                std::byte{choices.byte()}};
-        to.put(alert, true);
+        // user_canceled is no part of the handshake, and OpenSSL ignores it (RFC 8446, 6.1).
+        to.put(alert, alert.back() != std::byte{90});
         break;
       }
       case 2: {  // what the other end has said, with changes
