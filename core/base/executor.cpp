@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/base/thread.h"
 
 namespace stdchk {
@@ -15,30 +16,32 @@ ThreadExecutor::ThreadExecutor(const std::string& name, std::size_t threads)
 }
 
 void ThreadExecutor::add_thread() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   threads_.push_back(start_without_signals([this] { work_until_closed(); }));
   ::pthread_setname_np(threads_.back().native_handle(), name_.c_str());
 }
 
 std::size_t ThreadExecutor::thread_count() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return threads_.size();
 }
 
 ThreadExecutor::~ThreadExecutor() {
   std::deque<std::function<void()>> dropped;
+  std::vector<std::thread> threads;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
     dropped.swap(queue_);
+    threads.swap(threads_);
   }
   wake_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
 void ThreadExecutor::run(std::function<void()> work) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return;
     queue_.push_back(std::move(work));
   }
@@ -49,8 +52,8 @@ void ThreadExecutor::work_until_closed() {
   for (;;) {
     std::function<void()> work;
     {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return closed_ || !queue_.empty(); });
+      MutexLock lock(mutex_);
+      wake_.wait(lock, [this]() STDCHK_REQUIRES(mutex_) { return closed_ || !queue_.empty(); });
       if (closed_) return;
       work = std::move(queue_.front());
       queue_.pop_front();

@@ -1,15 +1,15 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "core/base/mutex.h"
 
 namespace stdchk {
 
@@ -54,11 +54,11 @@ class ThreadExecutor final : public Executor {
   void work_until_closed();
 
   const std::string name_;
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> queue_;
-  bool closed_ = false;
-  std::vector<std::thread> threads_;
+  mutable Mutex mutex_;
+  CondVar wake_;
+  std::deque<std::function<void()>> queue_ STDCHK_GUARDED_BY(mutex_);
+  bool closed_ STDCHK_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ STDCHK_GUARDED_BY(mutex_);
 };
 
 /// A LazyExecutor uses the executor given to it. Without a given executor, the first work starts

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
 #include "core/messages/messages.h"
 
 namespace stdchk {
@@ -41,7 +42,7 @@ Below<void> DrainDirectory::follow(int folder, const std::string& link, const st
   const std::string target(text.data(), static_cast<std::size_t>(length));
   const std::string place = walked + "/" + link;
   if (there.st_uid != 0 && there.st_uid != ::geteuid()) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto known = links_.find(place);
     const bool is_new = known == links_.end() && !opened_;
     if (is_new) links_.emplace(place, target);
@@ -92,13 +93,13 @@ Below<DrainFolder> DrainDirectory::open() const {
   if (!folder) return refuse(path_, errno);
   Descriptor root(::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root) return refuse(path_, errno);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   opened_ = true;
   return DrainFolder(std::move(root), walk_);
 }
 
 std::optional<FileMaker> DrainDirectory::file_maker(const DrainFolder& root) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (maker_) return maker_;
   const auto folder = root.folder(msg::kTemporaryFolder);
   if (!folder) return std::nullopt;

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "core/base/mutex.h"
 #include "core/files/drain_folder.h"
 
 namespace stdchk {
@@ -44,11 +44,11 @@ class DrainDirectory {
 
   const std::string path_;
   const DrainFolder::Walk walk_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::string, std::string>
-      links_;                               ///< guarded: of other users, and their targets
-  mutable bool opened_ = false;             ///< guarded
-  mutable std::optional<FileMaker> maker_;  ///< guarded
+  mutable Mutex mutex_;
+  /// Links of other users, and their targets.
+  mutable std::map<std::string, std::string> links_ STDCHK_GUARDED_BY(mutex_);
+  mutable bool opened_ STDCHK_GUARDED_BY(mutex_) = false;
+  mutable std::optional<FileMaker> maker_ STDCHK_GUARDED_BY(mutex_);
 };
 
 }  // namespace stdchk

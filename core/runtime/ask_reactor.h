@@ -1,13 +1,12 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/runtime/reactor.h"
 
 namespace stdchk {
@@ -21,26 +20,26 @@ namespace stdchk {
 template <class T>
 Result<T> ask_reactor(Reactor& reactor, Duration longest, std::function<T()> question) {
   struct Asked {
-    std::mutex mutex;
-    std::condition_variable answered;
-    bool given_up = false;
-    std::optional<T> answer;
+    Mutex mutex;
+    CondVar answered;
+    bool given_up STDCHK_GUARDED_BY(mutex) = false;
+    std::optional<T> answer STDCHK_GUARDED_BY(mutex);
   };
   const auto asked = std::make_shared<Asked>();
   STDCHK_TRY(reactor.post([asked, question = std::move(question)] {
     {
-      const std::scoped_lock lock(asked->mutex);
+      const MutexLock lock(asked->mutex);
       if (asked->given_up) return;
     }
     T answer = question();
-    const std::scoped_lock lock(asked->mutex);
+    const MutexLock lock(asked->mutex);
     asked->answer = std::move(answer);
     asked->answered.notify_one();
   }));
   // A stopped reactor notifies nobody, so the loop polls for it.
   constexpr Duration kLook = std::chrono::milliseconds(20);
   const auto until = std::chrono::steady_clock::now() + longest;
-  std::unique_lock lock(asked->mutex);
+  MutexLock lock(asked->mutex);
   while (!asked->answer && !reactor.stopped() && std::chrono::steady_clock::now() < until) {
     asked->answered.wait_for(lock, kLook);
   }

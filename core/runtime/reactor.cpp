@@ -8,6 +8,7 @@
 
 #include "core/base/assert.h"
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
 
 namespace stdchk {
 
@@ -60,7 +61,7 @@ Time Reactor::next_timer() const {
 
 Status Reactor::post(std::function<void()> call) {
   {
-    const std::lock_guard lock(posts_mutex_);
+    const MutexLock lock(posts_mutex_);
     if (posts_.size() >= limits::kReactorPostsMax) return fail(Code::kBusy, "reactor.post");
     posts_.push_back(std::move(call));
   }
@@ -84,7 +85,7 @@ void Reactor::stop() {
 
 bool Reactor::run_posts() {
   {
-    const std::lock_guard lock(posts_mutex_);
+    const MutexLock lock(posts_mutex_);
     posts_running_.swap(posts_);
   }
   const bool any = !posts_running_.empty();
@@ -127,7 +128,7 @@ void Reactor::sleep(Duration wait_max) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool may_sleep = true;
   {
-    const std::lock_guard lock(posts_mutex_);
+    const MutexLock lock(posts_mutex_);
     may_sleep = posts_.empty();
   }
   for (EventSource* source : sources_) {

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 #include "core/base/result.h"
 
 namespace stdchk {
@@ -87,8 +87,8 @@ class Reactor {
   std::vector<EventSource*> sources_;
   std::map<TimerId, std::function<void()>> timers_;
   std::uint64_t timers_made_ = 0;
-  std::mutex posts_mutex_;
-  std::vector<std::function<void()>> posts_;
+  Mutex posts_mutex_;
+  std::vector<std::function<void()>> posts_ STDCHK_GUARDED_BY(posts_mutex_);
   std::vector<std::function<void()>> posts_running_;
   std::atomic<bool> asleep_{false};
   std::atomic<bool> stopped_{false};
