@@ -107,8 +107,9 @@ void play(fuzz::Choices& choices) {
                                std::byte{2},
                                std::byte{choices.byte()},
                                std::byte{choices.byte()}};
-        // user_canceled is no part of the handshake, and OpenSSL ignores it (RFC 8446, 6.1).
-        to.put(alert, alert.back() != std::byte{90});
+        // An alert is no part of the handshake: it ends the session, or OpenSSL ignores it, as it
+        // does user_canceled and warnings before the version is agreed (RFC 8446, section 6).
+        to.put(alert, false);
         break;
       }
       case 2: {  // what the other end has said, with changes
