@@ -349,9 +349,9 @@ void FileRequests::fallocate(fuse_req_t request, int mode, off_t offset, off_t l
   reply_for(of_.nodes, *handle.node, request, allocate(handle, mode, from, end));
 }
 
-/// lseek(2) with SEEK_DATA and SEEK_HOLE; the kernel does all others itself. Of a file that is
-/// written through its page cache the kernel may have data that the mount has not seen. ENOSYS then
-/// makes the kernel answer by itself from now on: each file is one piece of data.
+/// lseek(2) with SEEK_DATA and SEEK_HOLE; the kernel does all others itself. While a file is
+/// written through the page cache, the kernel may have data that the mount has not seen. ENOSYS
+/// then makes the kernel answer by itself from now on: each file is one piece of data.
 void FileRequests::lseek(fuse_req_t request, off_t offset, int whence, fuse_file_info* info) {
   Node& node = *handle_of(info).node;
   bool is_written = false;

@@ -101,9 +101,9 @@ class File {
   /// were checked. A short read far from the read before moves and checks only the parts of 16 KiB
   /// that it touches (docs/decisions/0040).
   virtual Result<std::size_t> read(std::uint64_t offset, MutableByteSpan out) = 0;
-  /// Returns the first offset at or behind `offset` that has data, or that lies in a hole, as
-  /// lseek(2) has it with SEEK_DATA and SEEK_HOLE. The end of the file counts as a hole. Nothing:
-  /// `offset` is at or behind the end, or only a hole follows it.
+  /// Returns the first offset from `offset` on that has data, or that lies in a hole (lseek(2),
+  /// SEEK_DATA and SEEK_HOLE). The end of the file counts as a hole. Returns nothing when `offset`
+  /// lies behind the last data, or behind the end of the file.
   virtual Result<std::optional<std::uint64_t>> seek(std::uint64_t offset, Seek what) = 0;
   virtual Status write(std::uint64_t offset, ByteSpan bytes) = 0;
   virtual Status truncate(std::uint64_t size_bytes) = 0;

@@ -36,7 +36,7 @@ class OpenFile {
   /// when `out` is full or the file ends.
   Status read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std::size_t& done)
       STDCHK_REQUIRES(engine_lock);
-  /// Moves `at` to the first data, or to the first hole, at or behind it. See File::seek().
+  /// Moves `at` forward to the next data or hole. `found`: there is one. See File::seek().
   Status seek(Lock& lock, Seek what, std::uint64_t& at, bool& found) STDCHK_REQUIRES(engine_lock);
   /// Returns where the bytes lie in the cache, if they are in one chunk. Otherwise returns an empty
   /// view.

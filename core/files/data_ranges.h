@@ -14,9 +14,9 @@ struct DataRange {
   bool operator==(const DataRange&) const = default;
 };
 
-/// Returns the first range of data of the open file `fd` at or behind `from` and in front of `to`,
-/// cut to these bounds; nothing: there is only a hole (lseek(2), SEEK_DATA). A file system that
-/// knows no holes has data everywhere. Moves the descriptor's file offset.
+/// Returns the first range of data between `from` and `to` in the open file `fd` (lseek(2),
+/// SEEK_DATA). Nothing: there is only a hole. A file system without holes has data everywhere.
+/// Moves the descriptor's file offset.
 std::optional<DataRange> next_data(int fd, std::uint64_t from, std::uint64_t to);
 
 }  // namespace stdchk

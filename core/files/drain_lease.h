@@ -30,9 +30,9 @@ struct LeaseHolder {
 /// temporary files the names of the other's.
 ///
 /// The lease is a file with the holder's name and a count of renewals. The holder renews it every
-/// kRenewEvery. Others judge by their own clocks: a lease whose text stays equal for kStaleAfter is
-/// free, and so is the lease of a process that ended on this host. No clocks of two hosts are
-/// compared. Taking a free lease is a rename: of several pools one succeeds.
+/// kRenewEvery. Other managers judge by their own clocks: a lease is free when its text stays equal
+/// for kStaleAfter. The lease of a process that ended on this host is free at once. No clocks of
+/// two hosts are compared. Taking a free lease is a rename: of several pools one succeeds.
 ///
 /// A holder that was stopped for longer than kStaleAfter loses the lease, and learns that at its
 /// next step(). Its benefactors may end requests meanwhile that they had before.
@@ -50,7 +50,7 @@ class DrainLease {
     kUnknown,
   };
 
-  /// `inherits`: the lease of another manager of the same pool is taken at once, at the first time.
+  /// `inherits`: the first step() takes the lease of another manager of the same pool at once.
   DrainLease(std::string directory, LeaseHolder own, bool inherits)
       : directory_(std::move(directory)), own_(std::move(own)), inherits_(inherits) {}
 

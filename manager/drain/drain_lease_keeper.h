@@ -11,8 +11,8 @@
 
 namespace stdchk::manager {
 
-/// A DrainLeaseKeeper holds the lease of the drain directory for this manager, as long as it lives,
-/// and tries again and again while another pool has it.
+/// A DrainLeaseKeeper holds the lease of the drain directory for this manager. It retries
+/// every 500 ms while another pool has the lease.
 ///
 /// Owns: a thread, which alone touches the file system, because storage may hang. The destructor
 /// removes the lease. It leaves the thread behind when storage does not answer within a second.
@@ -29,8 +29,8 @@ class DrainLeaseKeeper {
   /// read-only does not count as another pool.
   bool may_drain() const;
 
-  /// Waits until the first look has ended, and while another pool has the lease, for at most
-  /// `patience`. Returns a sentence that names the holder if another pool still has it then.
+  /// Waits for the first look at the lease, then at most `patience` for the end of another pool's
+  /// lease. Returns a sentence that names the holder if another pool still has the lease.
   std::optional<std::string> wait(Duration patience) const;
 
  private:

@@ -34,6 +34,22 @@ bool spares_the_rest(const rpc::Answer& answer) {
   return code == Code::kPeerLost || code == Code::kCancelled || code == Code::kBusy;
 }
 
+/// Returns the time that a request for so many bytes may take at a benefactor.
+Duration deadline_for(const Pool& pool, std::uint64_t bytes) {
+  Duration deadline = limits::kOperationDeadline;
+  const std::uint64_t rate = pool.config().pool.drain_rate_bytes_per_s;
+  // Requests at one benefactor share its rate, and each piece is written and read back.
+  if (rate > 0)
+    deadline += std::chrono::seconds(std::min<std::uint64_t>(86400, 4 * bytes / rate + 1));
+  return deadline;
+}
+
+/// Returns false while another pool holds the drain directory.
+bool may_drain(const Pool& pool) {
+  const auto& may = pool.config().may_drain;
+  return !may || may();
+}
+
 }  // namespace
 
 DrainPlanner::DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber,
@@ -84,7 +100,7 @@ Status DrainPlanner::start(bool fresh) {
 
 void DrainPlanner::run() {
   // Some journals answer commands within run(): only one run() at a time.
-  if (!pool_.has_drain() || running_ || !may_drain()) return;
+  if (!pool_.has_drain() || running_ || !may_drain(pool_)) return;
   running_ = true;
   if (pace_.set_when_due()) {
     for (auto& [id, job] : jobs_) find_hanging(job);
@@ -110,13 +126,8 @@ DrainState DrainPlanner::state_of(FileId file) const {
   return has_failed(file) ? DrainState::kFailed : DrainState::kPending;
 }
 
-bool DrainPlanner::may_drain() const {
-  const auto& may = pool_.config().may_drain;
-  return !may || may();
-}
-
 bool DrainPlanner::has_failed(FileId file) const {
-  if (!may_drain()) return true;
+  if (!may_drain(pool_)) return true;
   const auto failure = failures_.find(file);
   return failure != failures_.end() && !failure->second.waits;
 }
@@ -368,15 +379,6 @@ void DrainPlanner::step(Job& job) {
   finish(job);
 }
 
-Duration DrainPlanner::deadline_for(std::uint64_t bytes) const {
-  Duration deadline = limits::kOperationDeadline;
-  const std::uint64_t rate = pool_.config().pool.drain_rate_bytes_per_s;
-  // Requests at one benefactor share its rate, and each piece is written and read back.
-  if (rate > 0)
-    deadline += std::chrono::seconds(std::min<std::uint64_t>(86400, 4 * bytes / rate + 1));
-  return deadline;
-}
-
 bool DrainPlanner::has_room(const Job& job, BenefactorId benefactor) const {
   const auto count = [&](const auto& counts) {
     const auto found = counts.find(benefactor);
@@ -399,7 +401,7 @@ void DrainPlanner::send_pieces(Job& job) {
 
 void DrainPlanner::send(Job& job, std::size_t index, rpc::Peer& peer) {
   Request& request = job.requests[index];
-  const Duration deadline = deadline_for(request.bytes * DrainPace::kPerBenefactor);
+  const Duration deadline = deadline_for(pool_, request.bytes * DrainPace::kPerBenefactor);
   request.sent = true;
   request.hangs = job.hangs;
   request.sent_at = pool_.now();
@@ -423,7 +425,7 @@ void DrainPlanner::find_hanging(Job& job) {
   }
   for (Request& request : job.requests) {
     if (!request.sent || request.answered || request.hangs) continue;
-    const Duration by_rate = deadline_for(request.bytes) - limits::kOperationDeadline;
+    const Duration by_rate = deadline_for(pool_, request.bytes) - limits::kOperationDeadline;
     const Duration patience =
         std::max(kHangsAfter + by_rate, kHangsAfterFactor * took_[request.benefactor]);
     if (pool_.now() < request.sent_at + patience) continue;

@@ -151,10 +151,8 @@ class DrainPlanner {
   void drop_unused_asides();
   bool current(const Job& job) const;
   bool has_failed(FileId file) const;
-  bool may_drain() const;
   bool is_path_in_use(const msg::MirrorChange& change) const;
   Job* job_of(FileId file, std::uint64_t number);
-  Duration deadline_for(std::uint64_t bytes) const;
 
   Pool& pool_;
   SetKeeper& sets_;

@@ -10,10 +10,10 @@ namespace stdchk::manager {
 /// Refuses a new name in the folder `parent` that could not be drained. Succeeds for all names in a
 /// pool without a drain directory.
 ///
-/// Errors: kInvalidArgument: the pool itself uses that name in the drain directory. kNameTooLong:
-///   the path in the drain directory would have more than limits::kPathBytesMax bytes.
-/// Not: a check of what lies below a directory that is moved. Files there may get paths that are
-///   too long; they are not drained, and count as failed.
+/// Errors: kInvalidArgument: the pool itself uses that name in the drain directory.
+///   kNameTooLong: the path in the drain directory has more than limits::kPathBytesMax bytes.
+/// Not: a check of the files below a moved directory. Files whose paths become too long are not
+///   drained, and count as failed.
 Status check_drainable(const Pool& pool, FileId parent, std::string_view name);
 
 }  // namespace stdchk::manager

@@ -73,8 +73,8 @@ void add_data(ChunkMap& map, std::uint64_t& at, std::uint64_t end,
   at = end;
 }
 
-/// Returns the map of the content: `ranges`, in order, have known checksums. Of the rest, what is
-/// in `data` is data, and all else is a hole.
+/// Returns the map of the content: `ranges`, in order, have known checksums. The rest is a hole,
+/// but for the ranges in `data`.
 ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges,
                 const std::vector<DataRange>& data) {
   ChunkMap map;

@@ -107,8 +107,8 @@ void play(fuzz::Choices& choices) {
                                std::byte{2},
                                std::byte{choices.byte()},
                                std::byte{choices.byte()}};
-        // An alert is no part of the handshake: it ends the session, or OpenSSL ignores it, as it
-        // does user_canceled and warnings before the version is agreed (RFC 8446, section 6).
+        // An alert is no part of the handshake: it ends the session, or OpenSSL ignores it. OpenSSL
+        // ignores user_canceled, and warnings before the version is agreed (RFC 8446, section 6).
         to.put(alert, false);
         break;
       }

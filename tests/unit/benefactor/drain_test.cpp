@@ -125,7 +125,7 @@ TEST_CASE("nothing is missed in a directory that nobody has drained to: it may n
   const auto refused = f.drainer.find(wanted, Time::max());
   REQUIRE_FALSE(refused);
   CHECK(refused.error().error.code == Code::kDrainFailed);
-  CHECK(refused.error().detail.find("mount its file system") != std::string::npos);
+  CHECK(refused.error().detail.find("Mount its file system") != std::string::npos);
   std::filesystem::create_directory(f.folder / ".stdchk-drain");
   const auto missed = f.drainer.find(wanted, Time::max());
   REQUIRE(missed);

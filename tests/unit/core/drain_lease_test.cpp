@@ -29,7 +29,7 @@ struct Scene {
     out << std::ifstream(file()).rdbuf();
     return out.str();
   }
-  /// Of a manager on another host, so that nobody can see whether it lives.
+  /// Names a manager on another host, so that nobody can see whether it lives.
   static LeaseHolder elsewhere(const std::string& manager, const std::string& pool) {
     return {pool, manager, "far", "another-boot pid:[1] 1 1"};
   }
@@ -73,7 +73,7 @@ TEST_CASE("A lease that is renewed stays, and one that is not is taken") {
   const Time last = scene.now - DrainLease::kRenewEvery;
   CHECK(two.step(last + DrainLease::kStaleAfter - 1ms) == State::kOthers);
   CHECK(two.step(last + DrainLease::kStaleAfter) == State::kOurs);
-  // The first one was stopped meanwhile. It learns of the other, and does not write into its lease.
+  // The first pool was stopped meanwhile. It notices the new lease, and does not write into it.
   const std::string text = scene.text();
   CHECK(one.step(last + DrainLease::kStaleAfter) == State::kOthers);
   one.release();
@@ -111,7 +111,7 @@ TEST_CASE("A restarted manager and a standby of the same pool take the lease at 
   CHECK(stranger.step(scene.now) == State::kOthers);
   DrainLease standby = scene.lease(Scene::here("dd", "1"), true);
   CHECK(standby.step(scene.now) == State::kOurs);
-  // It inherits once only: from now on it is as others are.
+  // A standby inherits only once.
   CHECK(restarted.step(scene.now) == State::kOthers);
 }
 
