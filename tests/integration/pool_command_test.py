@@ -106,7 +106,7 @@ def test_up_without_a_fuse_device_says_what_to_do_and_leaves_nothing(pool):
     done = run_without_fuse(pool, BIN / "stdchk", "up", "--mount", pool.mount, "--benefactors", "1", "--memory", "64M")
     assert done.returncode == 2
     for words in ("the pool was not started", "/dev/fuse is not there", "modprobe fuse", "--device /dev/fuse", "stdchk.h",
-                  "restart --to", "restart --to", "--no-mount"):
+                  "restart --to", "--no-mount"):
         assert words in done.stderr
     assert not list((pool.runtime / "stdchk").glob("pool*/pool.json"))
     assert str(pool.runtime) not in run("ps", "-eo", "args").stdout.replace("ps -eo", "")
