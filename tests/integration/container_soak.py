@@ -80,7 +80,7 @@ def soak(arguments, pool, base):
     pauses = [int(ms) for ms in re.findall(r"stood still for (\d+) ms", job.err)]
     equal = status == 0 and of_lammps(job.out) == expected
     return {"steps": steps, "undisturbed_s": round(alone), "disturbed_s": round(time.monotonic() - began), "losses": len(again),
-            "sets": len(pauses), "given_up": job.err.count("given up"),
+            "sets": len(pauses), "given_up": job.err.count("is cancelled"),
             "pause_ms_median": statistics.median(pauses), "pause_ms_worst": max(pauses),
             "again_s_median": round(statistics.median(again), 1) if again else None,
             "again_s_worst": round(max(again), 1) if again else None, "equal": equal, "status": status}
