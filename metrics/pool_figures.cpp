@@ -60,17 +60,17 @@ void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
            "Memory that a benefactor needs for that log and the one that takes its place.",
            pool.log_bytes_needed);
   to.gauge("stdchk_metadata_log_max_bytes",
-           "The least that a benefactor may take for that, of those that keep it or were full.",
+           "Smallest limit for the metadata log, among benefactors that store it or were full.",
            pool.log_bytes_max);
   to.gauge("stdchk_metadata_log_full", "Benefactors that had no room for the metadata.",
            std::uint64_t{pool.log_full});
   to.gauge("stdchk_metadata_warnings",
-           "What endangers the metadata, or a take-over by the standby; `stdchk status` names it.",
+           "Number of dangers to the metadata or to a take-over; `stdchk status` names them.",
            std::uint64_t{pool.log_advice.size()});
   to.gauge("stdchk_standby_keepers", "Benefactors by more than half of which the standby decides.",
            std::uint64_t{pool.standby_keepers});
   to.gauge("stdchk_standby_reached",
-           "Those of stdchk_standby_keepers that keep all of the metadata now.",
+           "Benefactors of stdchk_standby_keepers with all of the metadata now.",
            std::uint64_t{pool.standby_reached});
   to.gauge("stdchk_standby_follows", "1 when the manager has a standby that follows it.",
            std::uint64_t{pool.standby_follows});

@@ -439,12 +439,12 @@ void describe(Options& options, MemberKeyOptions& key) {
             "file with the pool's secret; default: the secret of the running pool")
       .command_line_only();
   add_pool(options, key.pool);
-  options.argument("PATH", key.path, "the mount of the pool, or anything below it");
+  options.argument("PATH", key.path, "the mount of the pool, or a path below it");
 }
 
 void describe(Options& options, DoctorOptions& doctor) {
   add_question(options, doctor);
-  options.argument("PATH", doctor.path, "the mount of the pool, or anything below it");
+  options.argument("PATH", doctor.path, "the mount of the pool, or a path below it");
 }
 
 void describe(Options& options, RunOptions& run) {
@@ -463,7 +463,7 @@ void describe(Options& options, RunOptions& run) {
       .command_line_only();
   options.text("--rsh", run.remote_shell, "COMMAND", "how to reach them: COMMAND HOST TEXT");
   options.count("--spares", run.spares, 0, 4096,
-                "of the nodes, how many wait until another one is lost");
+                "number of nodes that wait until another node is lost");
   options.count("--retries", run.retries, 0, 1000000,
                 "how often the job is restarted when a node is lost");
   options.text("--every", run.every, "TIME",

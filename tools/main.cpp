@@ -103,8 +103,8 @@ Outcome<void> clear_and_drain(const PoolRecord& pool, const DownOptions& down) {
   drain.timeout_s = down.timeout_s;
   if (run_drain(drain) != kExitGood) {
     return problem(
-        "the pool stays up because not everything is drained; without --drain and --success it "
-        "comes down all the same, and what is not drained is lost");
+        "the pool stays up because not everything is drained; `stdchk down` without --drain and "
+        "--success ends it, and loses undrained files");
   }
   return forget_removed(cleared);
 }

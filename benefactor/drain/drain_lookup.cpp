@@ -66,8 +66,8 @@ Outcome<msg::FindDrained::Reply> FileDrainer::find(const msg::FindDrained& reque
   }
   if (!reply.missing.empty() && !is_drain_directory(*root)) {
     return problem(Code::kDrainFailed, "benefactor.find_drained", ENOENT,
-                   fmt::format("{} is not what was drained to: it has no folder {}; mount its file "
-                               "system on this host, or make that folder if all was removed.",
+                   fmt::format("{} is not what was drained to: it has no folder {}. Mount its file "
+                               "system on this host, or make the folder if all was removed.",
                                directory_.path(), msg::kTemporaryFolder));
   }
   return reply;

@@ -180,8 +180,8 @@ Done mirror_attributes(const Mirror& in) {
   if (!in.directory.may_belong(in.root, there, in.change.uid) &&
       !in.directory.may_belong(in.root, there, in.change.uid_before)) {
     log::warning(
-        "{} in the drain directory belongs to uid {}, and in the pool to uid {}: it is not "
-        "what was drained, and keeps its owner and mode",
+        "{} belongs to uid {} in the drain directory, and to uid {} in the pool: this foreign file "
+        "keeps its owner and mode",
         place->path, there.st_uid, in.change.uid);
     return {};
   }

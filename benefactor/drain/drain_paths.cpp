@@ -156,8 +156,8 @@ Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolde
     return problem(
         Code::kDrainFailed, "benefactor.drain", EPERM,
         fmt::format(
-            "{}/{} belongs to uid {} and has mode {:04o}, so that other users could replace "
-            "what is drained; remove it, or give it to this pool's user with mode 0711.",
+            "{}/{} belongs to uid {} and has mode {:04o}, so other users could replace drained "
+            "files. Remove it, or give it to this pool's user with mode 0711.",
             directory.path(), msg::kTemporaryFolder, status->st_uid, status->st_mode & 07777));
   }
   place.folder = std::move(*folder);

@@ -96,8 +96,8 @@ Outcome<void> check_memlock(std::uint64_t bytes, std::uint64_t limit, bool privi
   if (privileged || limit >= bytes) return {};
   return problem(Code::kMemlock, "benefactor.memlock", 0,
                  fmt::format("The transport must lock {} in memory, but this process may lock only "
-                             "{}; raise the limit (ulimit -l unlimited, LimitMEMLOCK=infinity for "
-                             "a service, memlock in /etc/security/limits.conf) or use --transport "
+                             "{}. Raise the limit (ulimit -l unlimited, LimitMEMLOCK=infinity for "
+                             "a service, memlock in /etc/security/limits.conf), or use --transport "
                              "tcp.",
                              format_bytes(bytes), format_bytes(limit)));
 }

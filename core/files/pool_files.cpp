@@ -38,8 +38,8 @@ bool read_text(int fd, std::size_t bytes_max, std::string& text) {
 std::string distrust(const std::string& path, const struct stat& facts) {
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return fmt::format(
-        "the secret file {} is open to others (mode {:04o}), and whoever reads it can read and "
-        "change the pool; chmod 600 it, or start the pool anew when somebody may have read it",
+        "the secret file {} is open to others (mode {:04o}): its readers can change the pool. "
+        "Chmod 600 it, or start the pool anew if another user may have read it",
         path, facts.st_mode & 07777U);
   }
   if (facts.st_uid != ::geteuid() && facts.st_uid != 0 && ::geteuid() != 0) {
@@ -65,9 +65,9 @@ tl::expected<std::string, std::string> read_private_file(const std::string& path
                                                          std::size_t bytes_max) {
   const auto unreadable = [&] {
     return tl::unexpected(fmt::format(
-        "the secret file \"{}\" cannot be read ({}); --secret-file and STDCHK_SECRET_FILE name "
-        "it (--key-file and STDCHK_KEY_FILE that of --encrypt), and `stdchk up` leaves it in the "
-        "pool's state directory",
+        "the secret file \"{}\" cannot be read ({}). Name the file by --secret-file or "
+        "STDCHK_SECRET_FILE (of --encrypt: --key-file or STDCHK_KEY_FILE). `stdchk up` makes it in "
+        "the state directory",
         path, std::strerror(errno)));
   };
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

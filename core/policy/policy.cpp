@@ -109,7 +109,7 @@ constexpr Field kFields[] = {
      {},
      false,
      kCommits,
-     "what close() waits for: one copy stored, or all copies or parity"},
+     "close() waits for one stored copy, or for all copies or parity"},
     {PolicyKey::kEnd,
      "end",
      1,

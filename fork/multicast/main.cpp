@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
   receives.text("--root", settings.root, "DIGEST", "root digest that the sender has told")
       .required();
   receives.count("--lose", settings.lose_permille, 0, 500,
-                 "of 1000 datagrams, how many to drop: for tests");
+                 "number of datagrams in 1000 to drop: for tests");
   receives.argument("FILE", settings.path, "the file to make").required();
   if (auto status = options.parse_or_exit(argc, argv)) return *status;
   signal(SIGPIPE, SIG_IGN);

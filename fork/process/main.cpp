@@ -81,8 +81,8 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "CRIU, which dumps a process for other hosts and restores it there");
   options.text(
       "--images", flags.image.folder, "FOLDER",
-      "folder of a pool that all hosts see under this name: the memory of parents with clones "
-      "on other hosts is written there, and then the clones need the parent no more");
+      "folder of a pool that all hosts see, for the memory of parents with clones on other hosts: "
+      "these clones then outlive the parent");
   options.text("--pager", flags.image.pager, "SOCKET",
                "with --images: the socket of stdchk-pager on the other hosts, which reads them");
   options.text("--pool-path", flags.image.pool_path, "PATH",

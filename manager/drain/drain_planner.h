@@ -14,6 +14,7 @@
 #include "manager/arenas/scrubber.h"
 #include "manager/clients/notices.h"
 #include "manager/clients/sessions.h"
+#include "manager/drain/drain_failures.h"
 #include "manager/drain/drain_pace.h"
 #include "manager/drain/name_mirror.h"
 #include "manager/pool/pool.h"
@@ -101,12 +102,11 @@ class DrainPlanner {
     /// A benefactor was asked to give the file its name, and has not answered.
     bool asked_for_name() const { return phase == Phase::kFinishing || phase == Phase::kLost; }
   };
-  struct Failure {
-    std::uint32_t attempts = 0;
-    Time last{};
-    Time next{};
-    bool hung = false;
-    bool waits = false;  ///< for a benefactor that may come back: nothing has failed
+  /// The plan of a job: requests that still grow.
+  struct PiecePlan {
+    Job& job;
+    BenefactorId any;  ///< a usable benefactor, for pieces that none has in memory
+    std::map<BenefactorId, Request> open;
   };
 
   /// The rest of a failed attempt, which the next attempt continues.
@@ -118,10 +118,13 @@ class DrainPlanner {
   };
 
   NameMirror::Hooks mirror_hooks();
-  static void try_soon(Failure& failure);
   void start_jobs();
   bool start_job(FileId file, bool prioritised);
   bool plan(const File& file, Job& job);
+  bool plan_slice(const File& file, std::uint32_t number, PiecePlan& plan);
+  static Request& add_piece(PiecePlan& plan, BenefactorId benefactor, std::uint32_t number,
+                            const msg::DrainPiece& piece);
+  bool is_usable(BenefactorId benefactor) const;
   void step(Job& job);
   void send_pieces(Job& job);
   void send(Job& job, std::size_t index, rpc::Peer& peer);
@@ -144,7 +147,6 @@ class DrainPlanner {
   void drop_left(bool all);
   void drop_unused_asides();
   bool current(const Job& job) const;
-  bool has_failed(FileId file) const;
   bool is_path_in_use(const msg::MirrorChange& change) const;
   Job* job_of(FileId file, std::uint64_t number);
   Duration deadline_for(std::uint64_t bytes) const;
@@ -157,7 +159,7 @@ class DrainPlanner {
   DrainPace pace_;
   NameMirror mirror_;
   std::map<FileId, Job> jobs_;
-  std::map<FileId, Failure> failures_;
+  DrainFailures failures_;
   std::map<FileId, Left> left_;
   std::map<BenefactorId, Time> parked_;
   std::map<BenefactorId, std::uint32_t> in_flight_;

@@ -137,7 +137,7 @@ def test_stat_counts_an_image_a_folder_and_the_pool(pool):
     assert [line["found_again"] for line in stat(pool)["naming"]] == [1, 1]
     assert naming(pool, "one") == naming(pool, "two/app.N0.T1") == {"app.N0": "pays"}
     text = pool.stdchk("stat", pool.mount / "one").stdout
-    assert "naming   pays: app.N0; 100.0 % of the newest image is in the one before it" in text
+    assert "naming   pays: app.N0; 100.0 % of the newest image is in the previous image" in text
     assert "48.0 MiB stored in 24.0 MiB (50.0 %)" in text
     assert "pool     96.0 MiB stored in 24" in text
 

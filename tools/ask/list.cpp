@@ -235,7 +235,7 @@ void print_series(const std::vector<SeriesReport::Line>& lines) {
     fmt::print("  naming   {}: {}{}", series_state_name(state), names,
                all.size() > kNamesMost ? fmt::format(" and {} more", all.size() - kNamesMost) : "");
     if (state == SeriesState::kPays || state == SeriesState::kNamed) {
-      fmt::print("; {:.1f} % of the newest image is in the one before it", 100 * found);
+      fmt::print("; {:.1f} % of the newest image is in the previous image", 100 * found);
     }
     fmt::print("\n");
   }

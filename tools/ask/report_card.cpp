@@ -69,14 +69,14 @@ std::string at_risk(const ReportFigures& figures) {
   const Redundancy asked = redundancy_of(figures.config.copies).value_or(Redundancy{});
   if (asked.losses() > 0) {
     return fmt::format(
-        "For {} images had fewer copies than they should have, and were not drained: close() waits "
-        "for all copies with --close redundant, and --copy-rate says how fast they are made.",
+        "For {} images had fewer copies than they should have, and were not drained. With --close "
+        "redundant close() waits for all copies; --copy-rate limits their speed.",
         time);
   }
   return fmt::format(
-      "For {} images were only in the pool and with one copy, which goes with its benefactor: "
-      "--copies 2, or --copies 'ec(4,1)' in less memory, keeps them{}.",
-      time, drains(figures) ? "" : ", and so does a drain directory (--drain)");
+      "For {} images had one copy in the pool only, and would be lost with its benefactor. Use "
+      "--copies 2, or --copies 'ec(4,1)' in less memory{}.",
+      time, drains(figures) ? "" : ", or a drain directory (--drain)");
 }
 
 std::string useless_names(const msg::WriterTotals& writers) {

@@ -55,9 +55,9 @@ void explain_uncounted(const msg::ListSets::Reply& sets,
   }
   if (newest.empty()) return;
   fmt::print(
-      "The images of {}{} do not count: another start of the application has written them, or an\n"
-      "earlier pool, and no link in the drain directory names the set. Who knows that such a set\n"
-      "is whole names it: stdchk restart --set '{}' DIR\n",
+      "The images of {}{} do not count: another start of the application, or an earlier pool, has\n"
+      "written them. No link in the drain directory names the set. If you know that the set is\n"
+      "whole, name it: stdchk restart --set '{}' DIR\n",
       newest, others == 0 ? "" : fmt::format(" and {} others", others), newest);
 }
 

@@ -56,7 +56,7 @@ MountInfo mount_at(const std::string& directory) {
 
 Outcome<void> unmount(const std::string& directory, std::uint64_t id, bool lazy) {
   if (mount_id(directory) != id) {
-    return problem("{} is not the mount any more that is to be unmounted", directory);
+    return problem("another file system is mounted on {} now: it is not unmounted", directory);
   }
   if (::geteuid() == 0) {
     if (::umount2(directory.c_str(), lazy ? MNT_DETACH : 0) == 0) return {};

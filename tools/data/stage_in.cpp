@@ -324,7 +324,7 @@ int run_stage_in(const StageInOptions& options) {
                all.size(), format_bytes(bytes), seconds, static_cast<double>(bytes) / 1e6 / seconds,
                format_bytes(checked), bad.size());
     if (unlisted > 0) {
-      fmt::print("{} of them are in no manifest: they were loaded as they are\n", unlisted);
+      fmt::print("{} of them are in no manifest; their content was not checked\n", unlisted);
     }
   }
   return bad.empty() ? kExitGood : kExitNo;

@@ -138,7 +138,7 @@ Finding open_files() {
 Finding request_timeout() {
   const std::string seconds = first_line("/proc/sys/fs/fuse/default_request_timeout");
   if (seconds.empty()) {
-    return {Kind::kGood, "FUSE requests", "this kernel has no bound of its own for them", ""};
+    return {Kind::kGood, "FUSE requests", "this kernel sets no bound for FUSE requests", ""};
   }
   if (seconds == "0") {
     return {Kind::kNote, "FUSE requests", "the kernel waits for any mount without end",
@@ -173,9 +173,8 @@ Outcome<void> check_mounting() {
   for (const Finding& finding : {fuse_device(), fuse_helper()}) {
     if (finding.kind != Kind::kBad) continue;
     return problem(
-        "{}: {}; {}. Without FUSE a pool still takes images from programs that use the C library "
-        "(stdchk.h), drains them, and gives them to stdchk restart --to and stage-in: start it "
-        "with --no-mount",
+        "{}: {}; {}. Without FUSE start the pool with --no-mount. It then serves programs that use "
+        "the C library (stdchk.h), drains images, and serves stdchk restart --to and stage-in",
         finding.what, finding.found, finding.remedy);
   }
   return {};

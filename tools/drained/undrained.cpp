@@ -112,7 +112,7 @@ std::string losses(const std::string& path, const std::string& drain) {
   if (!drain.empty()) leave_out_drained(lost, drain);
   if (lost.entries.empty()) return {};
   std::string text =
-      fmt::format("What was not drained is lost with it. At {} this was:\n", lost.when);
+      fmt::format("Undrained files are lost with it. At {} these files were:\n", lost.when);
   for (const std::string& line : undrained_lines(lost)) text += "  lost        " + line + "\n";
   return text;
 }

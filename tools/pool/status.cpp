@@ -138,7 +138,7 @@ void print_copies(const Answers& answers) {
                pool.lost_chunks);
   }
   fmt::print("metadata    on {} benefactors beside the manager's disk{}\n", pool.log_copies,
-             pool.log_copies == 0 ? ": if that is lost, all is, but what is drained" : "");
+             pool.log_copies == 0 ? ": its loss would lose all but drained files" : "");
   if (!pool.standby.empty()) {
     fmt::print("standby     at {} {}\n", pool.standby,
                pool.standby_follows ? "follows the manager" : "is silent: nobody would take over");

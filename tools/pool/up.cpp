@@ -523,7 +523,7 @@ class Starter {
     if (auto done = start_and_wait(mount, 30s); !done) return done;
     const std::uint64_t told = record_.members.back().mount_id;
     if (mount_unasked(record_.mount).id == told) return {};
-    return problem("{} was mounted and is not any more: somebody has unmounted it", record_.mount);
+    return problem("the mount {} has gone: another process has unmounted it", record_.mount);
   }
 
   UpOptions& options_;

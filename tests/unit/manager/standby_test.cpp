@@ -266,8 +266,8 @@ TEST_CASE("what a manager has not answered when most keepers left it, it never a
   REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "before", 0755}));
   host.to_manager.stall(true);
   scene.live(kSilence + 1s, {0, 1, 2});
-  // Two of three benefactors are on the standby's side of a cut; the manager and a client are on
-  // the other.
+  // A cut parts the network: two of three benefactors and the standby here, the manager and a
+  // client there.
   scene.go_to_standby(1);
   bool done = false;
   client.register_now();
@@ -292,7 +292,7 @@ TEST_CASE("what a manager has not answered when most keepers left it, it never a
   CHECK_FALSE(late);
   CHECK(scene.superseded == Epoch{});
   // The manager learns of its successor as soon as the successor reaches it.
-  host.standby->tell(Epoch{kEpochBlock});
+  host.standby->announce(Epoch{kEpochBlock});
   host.to_manager.stall(false);
   scene.pass(10s);
   CHECK(scene.superseded == Epoch{kEpochBlock});

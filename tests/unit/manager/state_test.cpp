@@ -56,7 +56,7 @@ TEST_CASE("equal chunks of two files are kept once and go with the last of them"
   CHECK(state.take_freed().empty());
   REQUIRE(state.apply(RemoveName{kRootFile, "b"}));
   CHECK(state.take_freed() == std::vector<FreedExtent>{{{BenefactorId{1}, 4096}, 1088}});
-  CHECK(state.file_count() == 1);
+  CHECK(state.files().size() == 1);
 }
 
 TEST_CASE("a pinned version keeps its chunks while newer ones are committed") {
@@ -66,8 +66,8 @@ TEST_CASE("a pinned version keeps its chunks while newer ones are committed") {
   REQUIRE(state.apply(write({10}, 0, chunk_at(2))));
   CHECK(state.take_freed().empty());
   REQUIRE(state.version({10}, 1) != nullptr);
-  CHECK(state.map_page(*state.version({10}, 1), 0, 10).chunks[0] == chunk_at(1));
-  CHECK(state.map_page(*state.version({10}, 0), 0, 10).chunks[0] == chunk_at(2));
+  CHECK(state.contents().map_page(*state.version({10}, 1), 0, 10).chunks[0] == chunk_at(1));
+  CHECK(state.contents().map_page(*state.version({10}, 0), 0, 10).chunks[0] == chunk_at(2));
   state.unpin({10}, 1);
   CHECK(state.version({10}, 1) == nullptr);
   CHECK(state.take_freed().size() == 1);
@@ -79,7 +79,7 @@ TEST_CASE("a removed file that is kept open loses its content with the last keep
   state.keep({10});
   REQUIRE(state.apply(RemoveName{kRootFile, "a"}));
   REQUIRE(state.file({10}) != nullptr);
-  CHECK(state.attributes(*state.file({10})).link_count == 0);
+  CHECK(state.files().attributes(*state.file({10})).link_count == 0);
   CHECK(state.take_freed().empty());
   state.unkeep({10});
   CHECK(state.file({10}) == nullptr);
@@ -89,21 +89,21 @@ TEST_CASE("a removed file that is kept open loses its content with the last keep
 TEST_CASE("a pending file is seen by its viewers only, by all after its commit") {
   State state;
   const ClientId me{7};
-  REQUIRE(state.make_pending({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, me, 5));
+  REQUIRE(state.pending().make({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, me, 5));
   state.keep({10});
   CHECK(state.lookup(kRootFile, "a", me).has_value());
   CHECK_FALSE(state.lookup(kRootFile, "a", ClientId{8}).has_value());
   CommitVersion commit = write({10}, 0, chunk_at(1));
-  commit.create = state.new_name({10});
+  commit.create = state.pending().new_name({10});
   REQUIRE(commit.create);
   REQUIRE(state.apply(commit));
   CHECK(state.lookup(kRootFile, "a", ClientId{8}).has_value());
-  CHECK_FALSE(state.new_name({10}));
+  CHECK_FALSE(state.pending().new_name({10}));
 }
 
 TEST_CASE("a pending file without a commit goes with its last keep") {
   State state;
-  REQUIRE(state.make_pending({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, {7}, 5));
+  REQUIRE(state.pending().make({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, {7}, 5));
   state.keep({10});
   state.unkeep({10});
   CHECK(state.file({10}) == nullptr);
@@ -114,13 +114,13 @@ TEST_CASE("a pending file without a commit goes with its last keep") {
 TEST_CASE("a pending file renamed over a committed one replaces it with its commit") {
   State state;
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
-  REQUIRE(state.make_pending({11}, {kRootFile, "tmp", 0600, 0, 0, 0, {}}, {7}, 5));
+  REQUIRE(state.pending().make({11}, {kRootFile, "tmp", 0600, 0, 0, 0, {}}, {7}, 5));
   state.keep({11});
-  REQUIRE(state.rename_pending({11}, kRootFile, "a"));
+  REQUIRE(state.pending().rename({11}, kRootFile, "a"));
   CHECK((*state.lookup(kRootFile, "a", ClientId{7}))->id == FileId{11});
   CHECK(find(state, "a") == FileId{10});
   CommitVersion commit = write({11}, 0, chunk_at(2));
-  commit.create = state.new_name({11});
+  commit.create = state.pending().new_name({11});
   const auto outcome = state.apply(commit);
   REQUIRE(outcome);
   CHECK(outcome->replaced == FileId{10});
@@ -138,9 +138,9 @@ TEST_CASE(
   commit.set_size = true;
   commit.size_bytes = 650;
   REQUIRE(state.apply(commit));
-  const ChunkMap map = state.map_page(*state.version({10}, 0), 0, 10);
+  const ChunkMap map = state.contents().map_page(*state.version({10}, 0), 0, 10);
   CHECK(map.slices == std::vector<Slice>{{0, 500, 0, 0}, {600, 50, 0, 1}});
-  CHECK(state.attributes(*state.file({10})).size_bytes == 650);
+  CHECK(state.files().attributes(*state.file({10})).size_bytes == 650);
 }
 
 TEST_CASE(
@@ -217,9 +217,9 @@ TEST_CASE("a restored snapshot is the same state, and so is the replayed journal
   State restored;
   for (const Command& command : expected) REQUIRE(restored.apply(command));
   CHECK(snapshot_of(restored) == expected);
-  CHECK(restored.undrained() == state.undrained());
-  CHECK(restored.evictable() == state.evictable());
-  CHECK(restored.logical_bytes() == state.logical_bytes());
+  CHECK(restored.commits().undrained() == state.commits().undrained());
+  CHECK(restored.commits().evictable() == state.commits().evictable());
+  CHECK(restored.commits().logical_bytes() == state.commits().logical_bytes());
   CHECK(restored.chunks().stored_bytes() == state.chunks().stored_bytes());
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("M5: a chunk that an undrained version refers to cannot be evicted") {
   REQUIRE(state.apply(Drained{{11}, 1}));
   REQUIRE(state.apply(Evict{{10}, 1, {0}}));
   CHECK(state.take_freed().size() == 1);
-  CHECK(state.map_page(*state.version({11}, 0), 0, 1).chunks[0].copies.empty());
+  CHECK(state.contents().map_page(*state.version({11}, 0), 0, 1).chunks[0].copies.empty());
 }
 
 TEST_CASE(
@@ -241,12 +241,12 @@ TEST_CASE(
   State state;
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
   REQUIRE(state.apply(Drained{{10}, 1}));
-  CHECK(state.evictable().size() == 1);
+  CHECK(state.commits().evictable().size() == 1);
   CHECK(state.apply(DrainLost{{10}, 2}).error().code == Code::kStale);
   REQUIRE(state.apply(DrainLost{{10}, 1}));
   CHECK(state.apply(DrainLost{{10}, 1}).error().code == Code::kStale);
-  CHECK(state.evictable().empty());
-  CHECK(state.undrained().size() == 1);
+  CHECK(state.commits().evictable().empty());
+  CHECK(state.commits().undrained().size() == 1);
   CHECK_FALSE(state.apply(Evict{{10}, 1, {0}}));
   REQUIRE(state.apply(Drained{{10}, 1}));
   REQUIRE(state.apply(Evict{{10}, 1, {0}}));
@@ -284,15 +284,15 @@ TEST_CASE("a drained version that memory gets back stays what it was, and draine
   CHECK(now.mtime_ns == 55);
   CHECK(now.size_bytes == 2000);
   CHECK(now.copies == 2);
-  CHECK(state.map_page(now, 0, 10).chunks.size() == 2);
-  CHECK(state.map_page(now, 0, 10).chunks[0].copies == chunk_at(4).copies);
+  CHECK(state.contents().map_page(now, 0, 10).chunks.size() == 2);
+  CHECK(state.contents().map_page(now, 0, 10).chunks[0].copies == chunk_at(4).copies);
   CHECK(state.set_generations().newest(kRootFile, {"app", 0, 1}) == generation);
   CHECK(state.sequence() == 3);
   CHECK(state.history().images == 3);
-  CHECK(state.undrained().count({sequence, {10}}) == 0);
-  CHECK(state.evictable().count({sequence, {10}}) == 1);
+  CHECK(state.commits().undrained().count({sequence, {10}}) == 0);
+  CHECK(state.commits().evictable().count({sequence, {10}}) == 1);
   // A reader of the previous version finds its bytes in their old place.
-  CHECK(state.needs_drained(*state.version({10}, 1)));
+  CHECK(state.contents().needs_drained(*state.version({10}, 1)));
   CHECK(state.version({10}, 1)->aside == 0);
   State restored;
   for (const Command& command : snapshot_of(state)) REQUIRE(restored.apply(command));
@@ -331,7 +331,7 @@ TEST_CASE("a version is drained only while it is the newest") {
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
   REQUIRE(state.apply(write({10}, 0, chunk_at(2))));
   CHECK(state.apply(Drained{{10}, 1}).error().code == Code::kStale);
-  CHECK(state.undrained().size() == 1);
+  CHECK(state.commits().undrained().size() == 1);
 }
 
 TEST_CASE("a file that loses its name is set aside first, and its versions say where") {
@@ -397,9 +397,11 @@ TEST_CASE("a folder's policy holds below it where nothing nearer is set, and is 
   REQUIRE(state.apply(create({10}, "f", chunk_at(1), {21})));
   REQUIRE(state.apply(SetPolicy{kRootFile, {{{PolicyKey::kKeep, 2}, {PolicyKey::kCopies, 3}}}, 5}));
   REQUIRE(state.apply(SetPolicy{{20}, {{{PolicyKey::kKeep, 4}}}, 6}));
-  const auto keep = [](const State& of) { return of.policy(*of.file({10})).get(PolicyKey::kKeep); };
+  const auto keep = [](const State& of) {
+    return of.files().policy(*of.file({10})).get(PolicyKey::kKeep);
+  };
   CHECK(keep(state) == 4);
-  CHECK(state.policy(*state.file({10})).get(PolicyKey::kCopies) == 3);
+  CHECK(state.files().policy(*state.file({10})).get(PolicyKey::kCopies) == 3);
   CHECK(state.file({20})->ctime_ns == 6);
   State copy;
   for (const Command& command : snapshot_of(state)) REQUIRE(copy.apply(command));
@@ -419,8 +421,8 @@ TEST_CASE("a pending file has the policy of the folder that it is to be in") {
   State state;
   REQUIRE(state.apply(AddDirectory{{20}, kRootFile, "a", 0755}));
   REQUIRE(state.apply(SetPolicy{{20}, {{{PolicyKey::kCopies, 2}}}, 5}));
-  REQUIRE(state.make_pending({10}, {{20}, "f", 0600, 0, 0, 0, {}}, {7}, 5));
-  CHECK(state.policy(*state.file({10})).get(PolicyKey::kCopies) == 2);
+  REQUIRE(state.pending().make({10}, {{20}, "f", 0600, 0, 0, 0, {}}, {7}, 5));
+  CHECK(state.files().policy(*state.file({10})).get(PolicyKey::kCopies) == 2);
 }
 
 TEST_CASE("an id that is there already, or none, makes no file") {
@@ -459,7 +461,7 @@ TEST_CASE("a version says how it was named until something else is written") {
   CommitVersion first = create({10}, "a", chunk_at(1));
   first.naming = NamingState::kDidNotPay;
   REQUIRE(state.apply(first));
-  const auto naming = [](const State& of) { return of.attributes(*of.file({10})).naming; };
+  const auto naming = [](const State& of) { return of.files().attributes(*of.file({10})).naming; };
   CHECK(naming(state) == NamingState::kDidNotPay);
   CommitVersion nothing;  // the commit only truncates
   nothing.file = {10};
