@@ -68,7 +68,7 @@ void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
            "Number of dangers to the metadata or to a take-over; `stdchk status` names them.",
            std::uint64_t{pool.log_advice.size()});
   to.gauge("stdchk_standby_keepers", "Benefactors by more than half of which the standby decides.",
-           std::uint64_t{pool.standby_keepers});
+           std::uint64_t{pool.standby_quorum});
   to.gauge("stdchk_standby_reached",
            "Benefactors of stdchk_standby_keepers with all of the metadata now.",
            std::uint64_t{pool.standby_reached});

@@ -250,7 +250,7 @@ void Coordinator::answer_waiting(const CheckpointAction& action) {
     }
     at = requests_.erase(at);
     answered_[box] = request.number;
-    tell(box, action.taken ? Tell::kGoesOn : Tell::kNotTaken, request.number, {});
+    send_word(box, action.taken ? Tell::kGoesOn : Tell::kNotTaken, request.number, {});
   }
   wanted_ = wanted_ || !waiting_.empty() || !requests_.empty();
 }
@@ -265,7 +265,7 @@ void Coordinator::act_on(const RunsAction& action) {
     std::string words;
     for (const auto& word : settings_.program) words += word + '\0';
     told_.commands[0] = 1;
-    tell(0, Tell::kCommand, 0, std::move(words));
+    send_word(0, Tell::kCommand, 0, std::move(words));
     return;
   }
   const SetDescription& set = sets_.at(action.set);
@@ -400,24 +400,24 @@ void Coordinator::state_of(NodeId node, const msg::AskNode::Reply& reply) {
       job_.on_program_ended(reactor_.clock().now(), static_cast<std::uint32_t>(ended));
       return act();
     }
-    look_at(state);
+    take_state(state);
     if (!job_.running()) return;
   }
 }
 
-void Coordinator::look_at(const msg::BoxState& state) {
+void Coordinator::take_state(const msg::BoxState& state) {
   for (const std::uint64_t ended : state.ended) {
     for (const auto& [name, ask] : told_.asks) {
       if (ask != std::pair<BoxId, std::uint64_t>(state.box, ended >> 32)) continue;
       if (!told_.ended_asks.insert(name).second) continue;
-      tell(0, Tell::kAskEnded, ended & UINT32_MAX, name);
+      send_word(0, Tell::kAskEnded, ended & UINT32_MAX, name);
     }
   }
   take_asks(state);
   if (restarted_.erase(state.box) > 0 && state.request > answered_[state.box]) {
     // The program had asked before the set was saved, and learns now what became of that.
     answered_[state.box] = state.request;
-    tell(state.box, Tell::kRestarted, state.request, {});
+    send_word(state.box, Tell::kRestarted, state.request, {});
     return;
   }
   if (state.request > std::max(answered_[state.box], requests_[state.box].number)) {
@@ -441,7 +441,7 @@ void Coordinator::take_asks(const msg::BoxState& state) {
       events_.say(
           fmt::format("a command for the host {} was refused: no container has that name", host));
       told_.asks[name] = {0, 0};
-      tell(0, Tell::kAskEnded, 255, name);
+      send_word(0, Tell::kAskEnded, 255, name);
       continue;
     }
     const std::uint64_t number = told_.commands[*box]++;
@@ -451,8 +451,8 @@ void Coordinator::take_asks(const msg::BoxState& state) {
     for (const std::string& word : {std::string("/bin/sh"), std::string("-c"), command}) {
       words += word + '\0';
     }
-    tell(*box, Tell::kCommand, number, std::move(words), [this, name](bool given) {
-      if (given) tell(0, Tell::kAskTaken, 0, name);
+    send_word(*box, Tell::kCommand, number, std::move(words), [this, name](bool given) {
+      if (given) send_word(0, Tell::kAskTaken, 0, name);
     });
   }
 }
@@ -464,8 +464,8 @@ std::optional<BoxId> Coordinator::box_of_host(const std::string& host) const {
   return std::nullopt;
 }
 
-void Coordinator::tell(BoxId box, Tell what, std::uint64_t number, std::string text,
-                       std::function<void(bool)> done) {
+void Coordinator::send_word(BoxId box, Tell what, std::uint64_t number, std::string text,
+                            std::function<void(bool)> done) {
   const NodeId node = job_.placement().at(box);
   ++tells_;
   nodes_[node]->call(msg::TellBox{settings_.job, box, what, number, std::move(text)}, kTellMax,
