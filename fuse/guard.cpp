@@ -14,10 +14,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string>
 
 #include "core/base/log.h"
+#include "core/base/process_id.h"
 #include "fuse/mountpoint.h"
 
 namespace stdchk::mount {
@@ -120,10 +120,7 @@ void Ward::count_silence() {
 /// the kernel of a changed name, and wait there unkillably for the directory's lock. The lock's
 /// owner may wait for an answer of the child, which the kernel still believes alive.
 void Ward::end_the_dead() {
-  std::string stat;
-  std::getline(std::ifstream("/proc/" + std::to_string(pid_) + "/stat"), stat);
-  const auto name_end = stat.rfind(')');
-  if (name_end == std::string::npos || stat.substr(name_end, 3) != ") Z") return;
+  if (read_process_state(pid_).state != 'Z') return;
   if (++dead_ticks_ != kDeadTicksMax) return;
   log::error(
       "The process {} that served the mount is dead and does not end; its connection is ended.",

@@ -9,9 +9,10 @@
 #include <charconv>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
+
+#include "core/base/process_id.h"
 
 namespace stdchk::container {
 namespace {
@@ -24,16 +25,8 @@ std::optional<ino_t> namespace_of(pid_t pid) {
   return found.st_ino;
 }
 
-/// proc_pid_stat(5): the state comes after the name in parentheses, which may hold any byte.
-char state_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t name_end = text.rfind(')');
-  return name_end == std::string::npos || name_end + 2 >= text.size() ? 'X' : text[name_end + 2];
-}
-
 bool stands_still(pid_t pid) {
-  const char state = state_of(pid);
+  const char state = read_process_state(pid).state;
   return state == 'T' || state == 't' || state == 'Z' || state == 'X';
 }
 

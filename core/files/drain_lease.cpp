@@ -7,37 +7,16 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <vector>
+
+#include "core/base/process_id.h"
 
 namespace stdchk {
 namespace {
 
 constexpr std::string_view kFirstLine = "stdchk drain lease 1";
 constexpr std::size_t kTextBytesMax = 1024;
-
-/// The start of a process in ticks since the boot (proc_pid_stat(5), field 22); empty: none has the
-/// number.
-std::string start_of(long process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text;
-  std::getline(file, text, '\0');
-  // The name of the program, field 2, may hold spaces and brackets.
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return {};
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  constexpr int kStart = 22 - 2;
-  for (int i = 0; i < kStart; ++i) fields >> field;
-  return field;
-}
-
-std::string boot_id() {
-  std::string text;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), text);
-  return text;
-}
 
 /// "pid:[4026531836]"; numbers of processes mean something within it.
 std::string process_space() {
@@ -52,8 +31,10 @@ std::string this_host() {
   return text.data();
 }
 
-std::string process_text(long process) {
-  return fmt::format("{} {} {} {}", boot_id(), process_space(), process, start_of(process));
+/// Boot, name space of process numbers, number and start of this process.
+std::string this_process_text() {
+  const ProcessId process = this_process();
+  return fmt::format("{} {} {} {}", boot_id(), process_space(), process.pid, process.start_ticks);
 }
 
 /// Returns an empty holder for a text that is no lease.
@@ -110,16 +91,16 @@ Below<void> write_lease(const Descriptor& file, const std::string& text) {
 }  // namespace
 
 LeaseHolder LeaseHolder::of_this_process(std::string pool, std::string manager) {
-  return {std::move(pool), std::move(manager), this_host(), process_text(::getpid())};
+  return {std::move(pool), std::move(manager), this_host(), this_process_text()};
 }
 
 bool LeaseHolder::may_live() const {
   std::istringstream fields(process);
-  std::string boot, space, start;
-  long number = 0;
-  if (!(fields >> boot >> space >> number >> start)) return true;
+  std::string boot, space;
+  ProcessId named;
+  if (!(fields >> boot >> space >> named.pid >> named.start_ticks)) return true;
   if (boot != boot_id() || space != process_space()) return true;
-  return start_of(number) == start;
+  return is_alive(named);
 }
 
 std::string DrainLease::text() const {
@@ -158,6 +139,8 @@ DrainLease::State DrainLease::take(const DrainFolder& root) {
   if (!file) return unknown(file.error());
   ++renewals_;
   if (const auto written = write_lease(file->file, text()); !written) {
+    // The unfinished file would look like the lease of another pool.
+    ::unlinkat(root.get(), kLeaseName, 0);
     return unknown(written.error());
   }
   inode_ = file->status.st_ino;

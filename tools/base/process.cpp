@@ -15,8 +15,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 #include <thread>
 
 #include "core/base/units.h"
@@ -34,28 +32,6 @@ constexpr auto kEndPatience = 2s;
 /// Set by a signal handler, read by any thread.
 std::atomic<bool> end_signal_came = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
-
-struct ProcessState {
-  char state = 'X';
-  pid_t parent = 0;
-  std::uint64_t start_ticks = 0;
-};
-
-/// Reads /proc/PID/stat (proc(5)); state X: no such process.
-ProcessState read_state(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  // The second field is the name in parentheses, and may itself contain spaces and parentheses.
-  const auto end_of_name = text.rfind(')');
-  if (end_of_name == std::string::npos) return {};
-  std::istringstream fields(text.substr(end_of_name + 1));
-  ProcessState state;
-  fields >> state.state >> state.parent;
-  std::string skipped;
-  for (int field = 5; field < 22; ++field) fields >> skipped;
-  fields >> state.start_ticks;
-  return state;
-}
 
 /// Whether the real, effective, saved and file system users are this user: proc(5), "Uid" of
 /// /proc/PID/status.
@@ -215,14 +191,6 @@ void end_group(pid_t child) {
 
 }  // namespace
 
-ProcessId this_process() { return {::getpid(), read_state(::getpid()).start_ticks}; }
-
-bool is_alive(const ProcessId& process) {
-  if (process.pid <= 0) return false;
-  const ProcessState state = read_state(process.pid);
-  return state.state != 'X' && state.state != 'Z' && state.start_ticks == process.start_ticks;
-}
-
 Outcome<ProcessId> start_detached(const std::string& program,
                                   const std::vector<std::string>& arguments,
                                   const std::string& log_path, int input) {
@@ -241,7 +209,7 @@ Outcome<ProcessId> start_detached(const std::string& program,
   if (!pid) return problem(pid.error());
   // The child remains at least as a zombie until this process waits for it, so its start time can
   // be read.
-  return ProcessId{*pid, read_state(*pid).start_ticks};
+  return ProcessId{*pid, read_process_state(*pid).start_ticks};
 }
 
 std::vector<FoundProcess> own_processes() {
@@ -257,7 +225,7 @@ std::vector<FoundProcess> own_processes() {
     }
     if (!is_of_this_user(pid) || !sees_same_files(pid)) continue;
     one.id.pid = static_cast<pid_t>(std::stol(pid));
-    const ProcessState state = read_state(one.id.pid);
+    const ProcessState state = read_process_state(one.id.pid);
     if (state.state == 'X' || state.state == 'Z') continue;
     one.id.start_ticks = state.start_ticks;
     one.parent = state.parent;
@@ -369,13 +337,6 @@ std::string shell_word(const std::string& text) {
   std::string word = "'";
   for (char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return word + "'";
-}
-
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string text;
-  std::getline(file, text);
-  return text;
 }
 
 void notice_end_signals() {

@@ -10,20 +10,10 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/process_id.h"
 #include "tools/base/problem.h"
 
 namespace stdchk::tools {
-
-/// A ProcessId names one life of one process, because the system reuses pids.
-struct ProcessId {
-  pid_t pid = 0;
-  std::uint64_t start_ticks = 0;  ///< field 22 of /proc/PID/stat: clock ticks since the boot
-  bool operator==(const ProcessId&) const = default;
-};
-
-ProcessId this_process();
-/// Returns false for a zombie, and for a newer process with the same pid.
-bool is_alive(const ProcessId& process);
 
 /// Starts a program in its own session, without terminal. Appends its output to `log_path`.
 /// `arguments` lack the program's name. `input` is a descriptor for its standard input; -1: empty
@@ -64,9 +54,6 @@ Outcome<std::string> find_program(const std::string& name, const std::string& in
 
 /// `text` as one word of a POSIX shell.
 std::string shell_word(const std::string& text);
-
-/// Identifies this boot of this machine; processes of earlier boots have ended.
-std::string boot_id();
 
 /// From now on SIGTERM, SIGINT and SIGHUP only make asked_to_end() true.
 void notice_end_signals();

@@ -1,6 +1,8 @@
 #include "core/files/drain_lease.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,6 +185,23 @@ TEST_CASE("A link or another user's file in place of the lease is neither read n
   std::ofstream(scene.file()) << "of another user";
   REQUIRE(::chown(scene.file().c_str(), 1234, 1234) == 0);
   CHECK(lease.step(scene.now) == State::kUnknown);
+}
+
+TEST_CASE("A lease that cannot be written leaves nothing that looks like another pool's") {
+  Scene scene;
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  DrainLease lease = scene.lease(Scene::elsewhere("aa", "1"));
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
+  const State first = lease.step(scene.now);
+  const State second = lease.step(scene.now);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  CHECK(first == State::kUnknown);
+  CHECK(second == State::kUnknown);
+  CHECK_FALSE(fs::exists(scene.file()));
+  CHECK(lease.step(scene.now) == State::kOurs);
 }
 
 TEST_CASE("A drain directory that is gone for a while gets its lease again") {
