@@ -82,75 +82,64 @@ void NameService::serve(ClientRecord& client, const msg::SetAttributes& request,
   to_.notices.file_changed(request.file, id);
 }
 
-void NameService::serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call) {
+/// Refuses a name that could not be drained. Otherwise executes the command, which makes a file of
+/// that name, and answers with the file's attributes.
+template <class M, class Command>
+void NameService::make_file(ClientRecord& client, const M& request, Command command,
+                            const Call& call) {
   if (const auto may = check_drainable(pool_, request.parent, request.name); !may) {
     return call.fail(may.error());
   }
-  const FileId id{pool_.next_id()};
   answer_when_durable(
-      pool_,
-      AddDirectory{id,
-                   request.parent,
-                   request.name,
-                   request.mode,
-                   request.uid,
-                   request.gid,
-                   pool_.wall_ns(),
-                   pool_.has_drain(),
-                   {request.client, call.id()}},
-      call, [this](const Outcome& outcome) -> rpc::Answer {
+      pool_, std::move(command), call, [this](const Outcome& outcome) -> rpc::Answer {
         const File* made = state_.file(outcome.file);
-        return msg::MakeDirectory::Reply{made == nullptr ? Attributes{} : to_.attributes.of(*made)};
+        return typename M::Reply{made == nullptr ? Attributes{} : to_.attributes.of(*made)};
       });
   to_.notices.entry_changed(request.parent, request.name, client.id);
+}
+
+void NameService::serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call) {
+  make_file(client, request,
+            AddDirectory{FileId{pool_.next_id()},
+                         request.parent,
+                         request.name,
+                         request.mode,
+                         request.uid,
+                         request.gid,
+                         pool_.wall_ns(),
+                         pool_.has_drain(),
+                         {request.client, call.id()}},
+            call);
 }
 
 void NameService::serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call) {
-  if (const auto may = check_drainable(pool_, request.parent, request.name); !may) {
-    return call.fail(may.error());
-  }
-  const FileId id{pool_.next_id()};
-  answer_when_durable(
-      pool_,
-      AddSymlink{id,
-                 request.parent,
-                 request.name,
-                 request.target,
-                 request.uid,
-                 request.gid,
-                 pool_.wall_ns(),
-                 pool_.has_drain(),
-                 {request.client, call.id()}},
-      call, [this](const Outcome& outcome) -> rpc::Answer {
-        const File* made = state_.file(outcome.file);
-        return msg::MakeSymlink::Reply{made == nullptr ? Attributes{} : to_.attributes.of(*made)};
-      });
-  to_.notices.entry_changed(request.parent, request.name, client.id);
+  make_file(client, request,
+            AddSymlink{FileId{pool_.next_id()},
+                       request.parent,
+                       request.name,
+                       request.target,
+                       request.uid,
+                       request.gid,
+                       pool_.wall_ns(),
+                       pool_.has_drain(),
+                       {request.client, call.id()}},
+            call);
 }
 
 void NameService::serve(ClientRecord& client, const msg::MakeNode& request, const Call& call) {
-  if (const auto may = check_drainable(pool_, request.parent, request.name); !may) {
-    return call.fail(may.error());
-  }
-  const FileId id{pool_.next_id()};
-  answer_when_durable(
-      pool_,
-      AddNode{id,
-              request.parent,
-              request.name,
-              request.type,
-              request.mode,
-              request.uid,
-              request.gid,
-              request.device,
-              pool_.wall_ns(),
-              pool_.has_drain(),
-              {request.client, call.id()}},
-      call, [this](const Outcome& outcome) -> rpc::Answer {
-        const File* made = state_.file(outcome.file);
-        return msg::MakeNode::Reply{made == nullptr ? Attributes{} : to_.attributes.of(*made)};
-      });
-  to_.notices.entry_changed(request.parent, request.name, client.id);
+  make_file(client, request,
+            AddNode{FileId{pool_.next_id()},
+                    request.parent,
+                    request.name,
+                    request.type,
+                    request.mode,
+                    request.uid,
+                    request.gid,
+                    request.device,
+                    pool_.wall_ns(),
+                    pool_.has_drain(),
+                    {request.client, call.id()}},
+            call);
 }
 
 void NameService::serve(ClientRecord& client, const msg::MakeLink& request, const Call& call) {
