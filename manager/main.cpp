@@ -240,13 +240,13 @@ tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
   door.to = nullptr;
   if (!found && found.error().code == Code::kNotFound) {
     return tl::unexpected(
-        std::string("no benefactor came that keeps the metadata; they look for the manager where "
-                    "it was, so --listen must be that address"));
+        std::string("no benefactor with metadata came; benefactors look for the manager at its old "
+                    "address, so --listen must be this address"));
   }
   if (!found && found.error().code == Code::kCorrupt) {
     return tl::unexpected(std::string(
-        "the metadata of all benefactors that came is damaged, as was said of each; try again when "
-        "there are others that keep it. Files that are drained are whole"));
+        "all benefactors that came have damaged metadata (see the warnings above); try again when "
+        "other benefactors with metadata are up. Drained files are whole"));
   }
   if (!found) return tl::unexpected(describe(found.error()));
   log::info("rebuilt from the benefactor on {}: {} records of epoch {}; {} benefactors came",
@@ -333,8 +333,8 @@ std::optional<int> Process::open() {
   }
   if (flags_.rebuild && !flags_.standby.empty()) {
     return fail_with(
-        "--rebuild and --standby exclude each other: the one is for a manager that is "
-        "gone, the other for one that is there");
+        "--rebuild and --standby exclude each other: --rebuild replaces a lost manager, "
+        "--standby follows a running manager");
   }
   return open_journal();
 }
@@ -342,11 +342,11 @@ std::optional<int> Process::open() {
 std::optional<int> Process::open_journal() {
   auto journal = SqliteJournal::open(flags_.state);
   if (!journal && journal.error().code == Code::kCorrupt) {
-    return fail_with(damaged(flags_.state, "it is no database that SQLite can read"));
+    return fail_with(damaged(flags_.state, "SQLite cannot read it as a database"));
   }
   if (!journal) {
     const char* const why = journal.error().code == Code::kBusy
-                                ? "another manager runs on it; end that one first"
+                                ? "another manager uses it; end the other manager first"
                                 : "see the reason that follows";
     return fail_with(fmt::format("the state directory {} cannot be used: {} ({})", flags_.state,
                                  why, describe(journal.error())));
@@ -491,7 +491,7 @@ int Process::serve() {
   shown_.service = &of_service;
   door_.to = &service;
   if (standby_) {
-    standby_->tell(service.state().epoch());
+    standby_->announce(service.state().epoch());
   } else if (!is_new()) {
     if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
   }
@@ -520,8 +520,8 @@ int Process::serve() {
 int Process::ended(Epoch own) const {
   if (later_) {
     return fail_with(fmt::format(
-        "another manager, of epoch {}, has taken this pool over; this one, of epoch {}, "
-        "ends. If its state directory was lost, and there is no other, start it with "
+        "another manager, of epoch {}, has taken this pool over; this manager, of epoch {}, "
+        "ends. If no other manager runs and its state directory was lost, start a manager with "
         "--rebuild",
         later_.value, own.value));
   }

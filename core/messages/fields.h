@@ -19,8 +19,9 @@ constexpr EnumRange<PolicyKey> range_of(PolicyKey) { return {PolicyKey{0}, Polic
 
 }  // namespace stdchk
 
-/// Functions for the generated codecs (*.codec.h): each converts one member of a plain struct to or
-/// from Cap'n Proto's types. Only the two codecs include this.
+/// Functions for the generated codecs (*.encode.h, *.decode.h). Each converts one member of a plain
+/// struct to or from Cap'n Proto's types. Only the codecs of messages and of the journal include
+/// it.
 namespace stdchk::schema {
 
 /// A Check collects the first reason why a message cannot be encoded or is not valid.

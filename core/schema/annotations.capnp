@@ -22,13 +22,13 @@ annotation type @0x8f3e6d21b7c95a04 (struct, group, field) :Text;
 annotation title @0xa7c4185e02fbd936 (struct) :Text;
 # For a request: its name in log lines and metrics.
 annotation holds @0xd19b5f6c47e380a2 (struct) :Text;
-# A function of core/messages/codec.cpp that says whether the values fit together.
+# A function of core/messages/map_check.h that says whether the values fit together.
 annotation ordered @0x96e0ba7d38c1f452 (struct) :Void;
 # The struct is compared with <, too.
 annotation envelope @0xf27a930d6b8e4c15 (struct) :Void;
 # Beside the union, the fields go into a struct of their own: NameEnvelope, with the union as `body`.
 annotation byHand @0x845cd3e1f960b72a (struct, group) :Void;
-# core/messages/codec.cpp encodes and decodes it.
+# core/messages/encode.cpp and core/messages/decode.cpp have its codec.
 
 # ---- fields ------------------------------------------------------------------------------------
 

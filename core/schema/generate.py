@@ -3,10 +3,11 @@
 
     generate.py --schema INCLUDES/capnp/schema.capnp --root SOURCE --out DIR FILE.capnp...
 
-For each FILE.capnp there are three headers in DIR:
+For each FILE.capnp there are four headers in DIR:
   FILE.structs.h  the plain structs, with the comments of the schema;
-  FILE.codec.h    put() and get() between a struct and Cap'n Proto's types, for the one source file that
-                  includes core/messages/fields.h before;
+  FILE.encode.h   put(): writes a struct into Cap'n Proto's types, for the one source file that includes
+                  core/messages/fields.h before;
+  FILE.decode.h   get(): reads a struct from Cap'n Proto's types, for such a file, which may be another;
   FILE.members.h  each_member(): calls a visitor with every member of a struct, and a text's limit, for tests.
 """
 
@@ -362,7 +363,7 @@ def structs_header(file, source):
     yield f"}}  // namespace {namespace}"
 
 
-# ---- FILE.codec.h ----------------------------------------------------------------------------------
+# ---- FILE.encode.h, FILE.decode.h ------------------------------------------------------------------
 
 
 def wire_type(field):
@@ -427,32 +428,44 @@ def get_lines(field):
         yield f"if (!{member}.{field.marks['presentIf']}) {member} = {{}};"
 
 
-def codec_lines(node):
-    fields = [field for field in node.fields if "reserved" not in field.marks]
+def codec_fields(node):
+    return [field for field in node.fields if "reserved" not in field.marks]
+
+
+def encode_lines(node):
     holds = node.marks.get("holds")
-    wire, cpp = node.wire(), node.cpp()
-    yield f"[[maybe_unused]] static void put([[maybe_unused]] Check& check, [[maybe_unused]] {wire}::Builder to,"
-    yield f"                                 [[maybe_unused]] const {cpp}& from) {{"
+    yield f"[[maybe_unused]] static void put([[maybe_unused]] Check& check, [[maybe_unused]] {node.wire()}::Builder to,"
+    yield f"                                 [[maybe_unused]] const {node.cpp()}& from) {{"
     if holds:
         yield f"  check.require({holds}(from), Code::kInvalidArgument);"
-    yield from (f"  {line}" for field in fields for line in put_lines(field))
+    yield from (f"  {line}" for field in codec_fields(node) for line in put_lines(field))
     yield "}"
-    yield f"[[maybe_unused]] static void get([[maybe_unused]] Check& check, [[maybe_unused]] {wire}::Reader from,"
-    yield f"                                 [[maybe_unused]] {cpp}& to) {{"
-    yield from (f"  {line}" for field in fields for line in get_lines(field))
+    yield ""
+
+
+def decode_lines(node):
+    holds = node.marks.get("holds")
+    yield f"[[maybe_unused]] static void get([[maybe_unused]] Check& check, [[maybe_unused]] {node.wire()}::Reader from,"
+    yield f"                                 [[maybe_unused]] {node.cpp()}& to) {{"
+    yield from (f"  {line}" for field in codec_fields(node) for line in get_lines(field))
     if holds:
         yield f"  check.require({holds}(to), Code::kMalformed);"
     yield "}"
     yield ""
 
 
-def union_codec_lines(node):
+def union_encode_lines(node):
+    wire = node.wire()
+    for field in node.alternatives:
+        if field.kind != "void":
+            yield f"static void put_body(Check& check, {wire}::Builder to, const {field.node.cpp()}& from) {{"
+            yield f"  put(check, to.init{capital(field.name)}(), from);"
+            yield "}"
+    yield ""
+
+
+def union_decode_lines(node):
     wire, cpp = node.wire(), node.cpp()
-    alternatives = [(capital(field.name), field) for field in node.alternatives if field.kind != "void"]
-    for name, field in alternatives:
-        yield f"static void put_body(Check& check, {wire}::Builder to, const {field.node.cpp()}& from) {{"
-        yield f"  put(check, to.init{name}(), from);"
-        yield "}"
     yield f"static void get_body(Check& check, {wire}::Reader from, {cpp}& to) {{"
     yield "  switch (from.which()) {"
     for field in node.alternatives:
@@ -467,28 +480,37 @@ def union_codec_lines(node):
     yield ""
 
 
-def codec_header(file, source):
-    structs = list(all_structs(file))
-    unions = [node for node in structs if node.alternatives and "byHand" not in node.marks]
-    yield f"// Made of {source}: encodes and decodes its structs. For one source file."
+def codec_header(file, source, does, struct_lines_of, union_lines_of):
+    structs = [node for node in all_structs(file) if "byHand" not in node.marks]
+    yield f"// Made of {source}: {does} its structs. For one source file."
     yield f"namespace {file.marks['namespace']}::wire {{"
     yield ""
     for node in structs:
-        if not node.alternatives and "byHand" not in node.marks:
-            yield from codec_lines(node)
-    for node in unions:
-        yield from union_codec_lines(node)
+        if not node.alternatives:
+            yield from struct_lines_of(node)
+    for node in structs:
+        if node.alternatives:
+            yield from union_lines_of(node)
     yield f"}}  // namespace {file.marks['namespace']}::wire"
-    if unions:
-        yield ""
-        yield "namespace stdchk {"
+
+
+def encode_header(file, source):
+    yield from codec_header(file, source, "encodes", encode_lines, union_encode_lines)
+    unions = [node for node in all_structs(file) if node.alternatives and "byHand" not in node.marks]
+    if not unions:
+        return
+    yield ""
+    yield "namespace stdchk {"
     for node in unions:
         variant = f"{file.marks['namespace']}::Any{node.name}"
         yield f"template class OneOf<{variant}>;"
         types = (field.node.cpp() for field in node.alternatives if field.kind != "void")
         yield from (f"template OneOf<{variant}>::OneOf({name});" for name in types)
-    if unions:
-        yield "}  // namespace stdchk"
+    yield "}  // namespace stdchk"
+
+
+def decode_header(file, source):
+    yield from codec_header(file, source, "decodes", decode_lines, union_decode_lines)
 
 
 # ---- FILE.members.h --------------------------------------------------------------------------------
@@ -517,6 +539,12 @@ def members_header(file, source):
     yield f"}}  // namespace {file.marks['namespace']}"
 
 
+def write_if_changed(path, text):
+    """Leaves an equal file alone, so that nothing that includes it is compiled again."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Makes C++ from a schema and its annotations.")
     parser.add_argument("--capnp", default="capnp", help="Cap'n Proto's compiler")
@@ -532,8 +560,9 @@ def main():
     for requested in request["requestedFiles"]:
         file, source = schema.nodes[requested["id"]], requested["filename"]
         stem = pathlib.Path(source).stem
-        for kind, make in (("structs", structs_header), ("codec", codec_header), ("members", members_header)):
-            (arguments.out / f"{stem}.{kind}.h").write_text("\n".join(make(file, source)) + "\n")
+        for kind, make in (("structs", structs_header), ("encode", encode_header), ("decode", decode_header),
+                           ("members", members_header)):
+            write_if_changed(arguments.out / f"{stem}.{kind}.h", "\n".join(make(file, source)) + "\n")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ std::string wrong_places(const State& state, const File& file) {
   };
   if (!file.parent || file.newest.drained || file.in_drain) return {};
   const bool whole = std::ranges::all_of(file.newest.slices, in_memory);
-  return whole ? "" : "a chunk of it has no place, and the drain directory does not have it";
+  return whole ? "" : "one of its chunks is neither in memory nor in the drain directory";
 }
 
 /// Says what is wrong with a file's place in the tree; empty when nothing is.
@@ -86,17 +86,17 @@ std::string wrong_place(const State& state, const File& file) {
     for (const Link& link : file.links) {
       const File* const other = state.file(link.parent);
       if (other == nullptr || other->type != FileType::kDirectory) {
-        return "the directory of another name is gone";
+        return "the directory of a further name is gone";
       }
       const auto entry = other->children.find(link.name);
       if (entry == other->children.end() || entry->second != file.id) {
-        return "the directory of another name does not have it";
+        return "its directory lacks a further name";
       }
     }
   } else if (!file.links.empty()) {
-    return "it has no first name, and other names";
+    return "it has further names, but lacks a first name";
   } else if (!file.pending && file.keeps == 0) {
-    return "it has no name and nobody has it open";
+    return "it has no name, and no session has it open";
   }
   return {};
 }
@@ -130,9 +130,10 @@ std::string wrong_lists(const State& state, const File& file) {
   const bool listed = file.parent && file.type == FileType::kRegular && file.newest.version > 0;
   const bool undrained = listed && !file.newest.drained;
   const bool evictable = listed && file.newest.drained && !file.newest.evicted;
-  if ((state.undrained().count(key) > 0) != undrained) return "the drain's list is wrong about it";
-  if ((state.evictable().count(key) > 0) != evictable) {
-    return "the list of what can be evicted is wrong about it";
+  if ((state.commits().undrained().count(key) > 0) != undrained)
+    return "the drain's list is wrong about it";
+  if ((state.commits().evictable().count(key) > 0) != evictable) {
+    return "the list of evictable files is wrong about it";
   }
   return {};
 }
@@ -151,7 +152,7 @@ void Audit::check_files() {
   std::uint64_t logical = 0;
   std::uint64_t single = 0;
   std::uint64_t redundant = 0;
-  state.for_each_file([&](const File& file) {
+  state.files().for_each([&](const File& file) {
     ++files_;
     std::vector<std::string> wrong{wrong_place(state, file), wrong_lists(state, file),
                                    wrong_with(state, file.newest), wrong_places(state, file)};
@@ -174,14 +175,15 @@ void Audit::check_files() {
       broken_.push_back(fmt::format("file {} ({}): {}", file.id.value, state.path(file), what));
     }
   });
-  if (logical != state.logical_bytes()) {
-    broken_.push_back(
-        fmt::format("the files have {} bytes, {} are counted", logical, state.logical_bytes()));
+  if (logical != state.commits().logical_bytes()) {
+    broken_.push_back(fmt::format("the files have {} bytes, {} are counted", logical,
+                                  state.commits().logical_bytes()));
   }
-  if (single != state.undrained_single() || redundant != state.undrained_redundant()) {
+  if (single != state.commits().undrained_single() ||
+      redundant != state.commits().undrained_redundant()) {
     broken_.push_back(fmt::format(
         "{} files with one copy and {} with more are not drained, {} and {} are counted", single,
-        redundant, state.undrained_single(), state.undrained_redundant()));
+        redundant, state.commits().undrained_single(), state.commits().undrained_redundant()));
   }
 }
 
@@ -189,7 +191,7 @@ void Audit::check_chunks() {
   const State& state = pool_.state();
   const ChunkTable& chunks = state.chunks();
   std::map<ChunkIndex, Counted> counted;
-  state.for_each_file([&](const File& file) {
+  state.files().for_each([&](const File& file) {
     count(file.newest, counted);
     for (const auto& [number, older] : file.older) count(older, counted);
   });
@@ -259,7 +261,7 @@ void Audit::check_stripe(const Stripe& stripe) {
     if (state.stripes().of(member) != &stripe) tell("a block is in another one, too");
     const std::uint32_t length = state.chunks().length(member);
     if (i < stripe.data) {
-      used |= state.is_used(member);
+      used |= state.contents().is_used(member);
       longest = std::max(longest, length);
     } else if (length != longest) {
       tell("parity is not as long as the longest chunk");

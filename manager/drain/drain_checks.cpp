@@ -65,13 +65,13 @@ void DrainChecks::lose(const File& file) {
   const std::string path = pool_.state().path(file);
   const PackedSlices& slices = file.newest.slices;
   if (!slices.empty() && std::ranges::none_of(slices, in_memory)) {
-    log::error("{} is not in the drain directory any more as it was drained, and not in memory",
+    log::error("{} is missing or changed in the drain directory, and memory does not have it",
                path);
     return;
   }
   const bool whole = std::ranges::all_of(slices, in_memory);
-  log::warning("{} is not in the drain directory any more as it was drained; it is drained again{}",
-               path, whole ? "" : ", though memory does not have all of it");
+  log::warning("{} is missing or changed in the drain directory; it is drained again{}", path,
+               whole ? "" : ", but memory lacks a part of it");
   const FileId id = file.id;
   pool_.execute(DrainLost{id, file.newest.version}, [](const Result<Outcome>&) {});
   copies_.examine(pool_.state().file(id)->newest);

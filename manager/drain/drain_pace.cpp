@@ -22,7 +22,7 @@ bool DrainPace::set_when_due() {
   return true;
 }
 
-void DrainPace::hurry() {
+void DrainPace::stop_yielding() {
   asked_until_ = pool_.now() + kAskedFor;
   next_ = {};
 }
@@ -30,7 +30,7 @@ void DrainPace::hurry() {
 /// Returns true when undrained bytes, which cannot be evicted, take more than half of `bytes`.
 bool DrainPace::is_half_full(std::uint64_t bytes) const {
   std::uint64_t undrained = 0;
-  for (const auto& [sequence, id] : pool_.state().undrained()) {
+  for (const auto& [sequence, id] : pool_.state().commits().undrained()) {
     undrained += pool_.state().file(id)->newest.stored_bytes;
     if (2 * undrained > bytes) return true;
   }

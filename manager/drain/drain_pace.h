@@ -20,7 +20,7 @@ class DrainPace {
   /// Sets the pace again when that is due, about every 300 ms. Returns true then.
   bool set_when_due();
   /// A client waits for the drain: for the next second the drain does not yield to writers.
-  void hurry();
+  void stop_yielding();
   /// Limit of requests in flight to each benefactor.
   std::uint32_t at_once() const { return at_once_; }
   /// Returns false when the rate of all benefactors together does not allow `bytes` more yet.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "core/base/assert.h"
 #include "core/base/limits.h"
@@ -25,8 +26,6 @@ constexpr Duration kHangsAfter = 10s;
 constexpr int kHangsAfterFactor = 4;
 constexpr std::uint32_t kHangingMax = 16;  ///< hanging requests at each benefactor
 constexpr std::size_t kHangingJobsMax = 100;
-constexpr Duration kBackOffFirst = 1s;
-constexpr Duration kBackOffLast = 60s;
 
 /// Returns true when the error does not spoil other pieces in the same temporary file.
 bool spares_the_rest(const rpc::Answer& answer) {
@@ -89,7 +88,7 @@ Status DrainPlanner::start(bool fresh) {
     // Drops temporary files that earlier managers have left. The new epoch is not begun yet.
     const State& state = pool_.state();
     const auto& queue = state.mirror_queue();
-    const std::uint64_t below = queue.empty() ? state.mirror_newest() + 1 : queue.begin()->first;
+    const std::uint64_t below = queue.empty() ? state.mirror().newest() + 1 : queue.begin()->first;
     garbage_[{FileId{}, ((state.epoch().value + 1) << 40) | below}] = names_from;
     return {};
   }
@@ -127,22 +126,19 @@ DrainState DrainPlanner::state_of(FileId file) const {
 }
 
 bool DrainPlanner::has_failed(FileId file) const {
-  if (!may_drain(pool_)) return true;
-  const auto failure = failures_.find(file);
-  return failure != failures_.end() && !failure->second.waits;
+  return !may_drain(pool_) || failures_.has_failed(file);
 }
 
 void DrainPlanner::prioritise_below(FileId below) {
-  pace_.hurry();
+  pace_.stop_yielding();
   sets_.want(below);
   if (below == kRootFile) {
-    for (auto& [id, failure] : failures_) try_soon(failure);
+    failures_.try_all_soon();
     return;
   }
   each_undrained(below, [&](const File& file) {
     prioritise(file.id, DrainRank::kAsked);
-    const auto failure = failures_.find(file.id);
-    if (failure != failures_.end()) try_soon(failure->second);
+    failures_.try_soon(file.id);
   });
 }
 
@@ -151,21 +147,15 @@ void DrainPlanner::prioritise_below(FileId below) {
 template <typename Visit>
 void DrainPlanner::each_undrained(FileId below, const Visit& visit) const {
   const State& state = pool_.state();
+  const CommitLists::List& undrained = state.commits().undrained();
   const File* one = state.file(below);
   if (one != nullptr && one->type == FileType::kRegular) {
-    if (state.undrained().contains({one->newest.sequence, below})) visit(*one);
+    if (undrained.contains({one->newest.sequence, below})) visit(*one);
     return;
   }
-  for (const auto& [sequence, id] : state.undrained()) {
-    if (below == kRootFile || state.is_below(id, below)) visit(*state.file(id));
+  for (const auto& [sequence, id] : undrained) {
+    if (below == kRootFile || state.files().is_below(id, below)) visit(*state.file(id));
   }
-}
-
-/// Restarts the back-off. A waiting client asks repeatedly; its requests must
-/// not lengthen the back-off.
-void DrainPlanner::try_soon(Failure& failure) {
-  failure.attempts = 0;
-  failure.next = std::min(failure.next, failure.last + kBackOffFirst);
 }
 
 void DrainPlanner::prioritise(FileId file, DrainRank rank) {
@@ -185,7 +175,8 @@ std::optional<std::string> DrainPlanner::drained_path(const File& file,
   }
   if (!file.parent || moves(file)) return std::nullopt;
   // An older version that was not set aside and needs no drained bytes has no file under that name.
-  if (&version != &file.newest && !pool_.state().needs_drained(version)) return std::nullopt;
+  if (&version != &file.newest && !pool_.state().contents().needs_drained(version))
+    return std::nullopt;
   return pool_.state().path(file);
 }
 
@@ -234,7 +225,7 @@ void DrainPlanner::start_jobs() {
   start_queued_jobs();
   if (jobs_counted() >= jobs_max_) return;
   std::vector<FileId> oldest;
-  for (const auto& [sequence, id] : pool_.state().undrained()) {
+  for (const auto& [sequence, id] : pool_.state().commits().undrained()) {
     if (oldest.size() == kScannedMax) break;
     if (sets_.skips(*pool_.state().file(id)) || sets_.holds(*pool_.state().file(id))) continue;
     oldest.push_back(id);
@@ -248,15 +239,13 @@ void DrainPlanner::start_jobs() {
 bool DrainPlanner::start_job(FileId id, DrainQueue::Place place) {
   const File* file = pool_.state().file(id);
   if (file == nullptr || jobs_.count(id) > 0 || !file->parent || file->newest.drained) return false;
-  if (sets_.holds(*file)) return false;
-  const auto failure = failures_.find(id);
-  if (failure != failures_.end() && pool_.now() < failure->second.next) return false;
+  if (sets_.holds(*file) || !failures_.may_try(id, pool_.now())) return false;
   Job job;
   job.file = id;
   job.version = file->newest.version;
   job.number = pool_.next_id();
   job.place = place;
-  job.hangs = failure != failures_.end() && failure->second.hung;
+  job.hangs = failures_.storage_hung(id);
   const auto left = left_.find(id);
   if (left != left_.end() && left->second.version == job.version) {
     job.number = left->second.number;
@@ -271,81 +260,84 @@ bool DrainPlanner::start_job(FileId id, DrainQueue::Place place) {
   return true;
 }
 
+bool DrainPlanner::is_usable(BenefactorId benefactor) const {
+  const auto parked = parked_.find(benefactor);
+  return pool_.peer_of(benefactor) != nullptr &&
+         (parked == parked_.end() || parked->second <= pool_.now());
+}
+
 /// Decides which benefactor writes which pieces. Returns false when the job cannot start now.
 bool DrainPlanner::plan(const File& file, Job& job) {
-  const State& state = pool_.state();
-  std::map<BenefactorId, Request> open;
-  const auto add = [&](BenefactorId benefactor, std::uint32_t slice, const msg::DrainPiece& piece,
-                       bool base) {
-    Request& request = open[benefactor];
-    request.benefactor = benefactor;
-    request.pieces.file = job.file;
-    request.pieces.number = job.number;
-    if (base) request.pieces.base_path = job.path = state.path(file);
-    request.pieces.pieces.push_back(piece);
-    request.slices.push_back(slice);
-    request.bytes += piece.length;
-    if (request.bytes >= kRequestBytesMax ||
-        request.pieces.pieces.size() == limits::kMapPageSlicesMax) {
-      job.requests.push_back(std::move(request));
-      open.erase(benefactor);
-    }
-  };
-  const auto usable = [&](BenefactorId id) {
-    const auto parked = parked_.find(id);
-    return pool_.peer_of(id) != nullptr &&
-           (parked == parked_.end() || parked->second <= pool_.now());
-  };
-  BenefactorId any;
+  PiecePlan plan{job, {}, {}};
   for (const auto& [id, status] : pool_.benefactors()) {
-    if (usable(id)) any = id;
+    if (is_usable(id)) plan.any = id;
   }
-  if (!any) return false;
+  if (!plan.any) return false;
   for (std::uint32_t i = 0; i < file.newest.slices.size(); ++i) {
-    if (job.verified[i]) continue;
-    const PackedSlice& slice = file.newest.slices[i];
-    const Chunk chunk = state.chunks().get(slice.chunk);
-    if (is_sealed(chunk.name)) {
-      log::warning(
-          "{} is encrypted, and benefactors have no key to drain it; copy it to where it should be "
-          "through a mount that has",
-          state.path(file));
-      failures_[job.file] = {1, pool_.now(), pool_.now() + kSealedAgain};
-      return false;
-    }
-    msg::DrainPiece piece{slice.file_offset, slice.length, slice.chunk_offset, msg::kNoExtent,
-                          chunk.length,      chunk.crc,    chunk.name};
-    if (chunk.copies.empty()) {
-      if (mirror_.blocks(file)) return false;
-      add(any, i, piece, true);
-      continue;
-    }
-    const auto copy = std::find_if(chunk.copies.begin(), chunk.copies.end(), [&](const Extent& at) {
-      return usable(at.benefactor) && !pool_.is_wrong(at);
-    });
-    if (copy == chunk.copies.end()) {
-      const bool was_known = failures_.count(job.file) > 0;
-      Failure& failure = failures_[job.file];
-      const bool may_return = std::ranges::any_of(
-          chunk.copies, [&](const Extent& at) { return pool_.is_readable(at); });
-      failure.waits = may_return && (!was_known || failure.waits);
-      failure.attempts = std::max<std::uint32_t>(failure.attempts, 1);
-      failure.last = pool_.now();
-      failure.next = pool_.now() + kParked;
-      return false;
-    }
-    piece.extent_offset = copy->offset;
-    add(copy->benefactor, i, piece, false);
+    if (!job.verified[i] && !plan_slice(file, i, plan)) return false;
   }
-  for (auto& [id, request] : open) job.requests.push_back(std::move(request));
+  for (auto& [id, request] : plan.open) job.requests.push_back(std::move(request));
   if (job.requests.empty()) {
     // The file consists of holes only: a request without pieces makes the temporary file.
     Request& request = job.requests.emplace_back();
-    request.benefactor = any;
+    request.benefactor = plan.any;
     request.pieces.file = job.file;
     request.pieces.number = job.number;
   }
   return true;
+}
+
+/// Plans the piece of one slice. Returns false when nobody can write it now.
+bool DrainPlanner::plan_slice(const File& file, std::uint32_t number, PiecePlan& plan) {
+  const State& state = pool_.state();
+  const PackedSlice& slice = file.newest.slices[number];
+  const Chunk chunk = state.chunks().get(slice.chunk);
+  if (is_sealed(chunk.name)) {
+    log::warning(
+        "{} is encrypted, and benefactors have no key to drain it; copy it through a mount that "
+        "has the key",
+        state.path(file));
+    failures_.failed_for(file.id, pool_.now(), kSealedAgain);
+    return false;
+  }
+  msg::DrainPiece piece{slice.file_offset, slice.length, slice.chunk_offset, msg::kNoExtent,
+                        chunk.length,      chunk.crc,    chunk.name};
+  if (chunk.copies.empty()) {
+    if (mirror_.blocks(file)) return false;
+    Request& request = add_piece(plan, plan.any, number, piece);
+    request.pieces.base_path = plan.job.path = state.path(file);
+    return true;
+  }
+  const auto copy = std::ranges::find_if(chunk.copies, [&](const Extent& at) {
+    return is_usable(at.benefactor) && !pool_.is_wrong(at);
+  });
+  if (copy == chunk.copies.end()) {
+    const bool may_return =
+        std::ranges::any_of(chunk.copies, [&](const Extent& at) { return pool_.is_readable(at); });
+    failures_.waits_for_copies(file.id, pool_.now(), kParked, may_return);
+    return false;
+  }
+  piece.extent_offset = copy->offset;
+  add_piece(plan, copy->benefactor, number, piece);
+  return true;
+}
+
+/// Adds the piece to the open request to the benefactor. Returns this request.
+DrainPlanner::Request& DrainPlanner::add_piece(PiecePlan& plan, BenefactorId benefactor,
+                                               std::uint32_t number, const msg::DrainPiece& piece) {
+  const auto is_full = [](const Request& request) {
+    return request.bytes >= kRequestBytesMax ||
+           request.pieces.pieces.size() == limits::kMapPageSlicesMax;
+  };
+  Request& request = plan.open[benefactor];
+  if (is_full(request)) plan.job.requests.push_back(std::exchange(request, {}));
+  request.benefactor = benefactor;
+  request.pieces.file = plan.job.file;
+  request.pieces.number = plan.job.number;
+  request.pieces.pieces.push_back(piece);
+  request.slices.push_back(number);
+  request.bytes += piece.length;
+  return request;
 }
 
 bool DrainPlanner::current(const Job& job) const {
@@ -520,7 +512,7 @@ void DrainPlanner::finish(Job& job) {
   job.path = path;
   job.finisher = *finisher;
   // Nobody pins an older version any more: once these are set aside, the name is free.
-  if (pool_.state().older_needs_name(file)) return set_aside(job);
+  if (pool_.state().contents().older_needs_name(file)) return set_aside(job);
   if (job.recorded && mirror_.waits_for_link(file)) return;
   if (job.recorded) return send_finish(job);
   // DrainStarted comes first: if the manager ends now, the next one knows that the name may exist.
@@ -652,17 +644,10 @@ void DrainPlanner::close_job(FileId id) {
   const File* file = pool_.state().file(id);
   const bool newest = file != nullptr && file->parent && file->newest.version == job.version;
   if (job.failed && newest) {
-    Failure& failure = failures_[id];
-    const Duration wait =
-        std::min<Duration>(kBackOffLast, kBackOffFirst * (1U << failure.attempts));
-    failure.attempts = std::min(failure.attempts + 1, 10U);
-    failure.waits = false;
-    failure.hung = job.hangs;
-    failure.last = pool_.now();
-    failure.next = pool_.now() + wait;
+    failures_.failed(id, pool_.now(), job.hangs);
     log::warning("{} {} and is not drained; it is tried again", pool_.state().path(*file), job.why);
   } else {
-    failures_.erase(id);
+    failures_.forget(id);
   }
   const Time late = std::max(job.late, job.late_before);
   if (job.failed && newest && !job.starts_over) {
@@ -706,7 +691,7 @@ void DrainPlanner::drop_left(bool all) {
 
 void DrainPlanner::drop_unused_asides() {
   std::erase_if(asides_, [this](const auto& aside) {
-    if (pool_.state().is_aside(aside.first, aside.second)) return false;
+    if (pool_.state().files().is_aside(aside.first, aside.second)) return false;
     garbage_[aside] = {};
     return true;
   });

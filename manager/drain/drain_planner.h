@@ -14,6 +14,7 @@
 #include "manager/arenas/scrubber.h"
 #include "manager/clients/notices.h"
 #include "manager/clients/sessions.h"
+#include "manager/drain/drain_failures.h"
 #include "manager/drain/drain_pace.h"
 #include "manager/drain/drain_queue.h"
 #include "manager/drain/name_mirror.h"
@@ -104,12 +105,11 @@ class DrainPlanner {
     /// A benefactor was asked to give the file its name, and has not answered.
     bool asked_for_name() const { return phase == Phase::kFinishing || phase == Phase::kLost; }
   };
-  struct Failure {
-    std::uint32_t attempts = 0;
-    Time last{};
-    Time next{};
-    bool hung = false;
-    bool waits = false;  ///< for a benefactor that may come back: nothing has failed
+  /// The plan of a job: requests that still grow.
+  struct PiecePlan {
+    Job& job;
+    BenefactorId any;  ///< a usable benefactor, for pieces that none has in memory
+    std::map<BenefactorId, Request> open;
   };
 
   /// The rest of a failed attempt, which the next attempt continues.
@@ -121,13 +121,16 @@ class DrainPlanner {
   };
 
   NameMirror::Hooks mirror_hooks();
-  static void try_soon(Failure& failure);
   template <typename Visit>
   void each_undrained(FileId below, const Visit& visit) const;
   void start_jobs();
   void start_queued_jobs();
   bool start_job(FileId file, DrainQueue::Place place);
   bool plan(const File& file, Job& job);
+  bool plan_slice(const File& file, std::uint32_t number, PiecePlan& plan);
+  static Request& add_piece(PiecePlan& plan, BenefactorId benefactor, std::uint32_t number,
+                            const msg::DrainPiece& piece);
+  bool is_usable(BenefactorId benefactor) const;
   void step(Job& job);
   void send_pieces(Job& job);
   void send(Job& job, std::size_t index, rpc::Peer& peer);
@@ -162,7 +165,7 @@ class DrainPlanner {
   DrainPace pace_;
   NameMirror mirror_;
   std::map<FileId, Job> jobs_;
-  std::map<FileId, Failure> failures_;
+  DrainFailures failures_;
   std::map<FileId, Left> left_;
   std::map<BenefactorId, Time> parked_;
   std::map<BenefactorId, std::uint32_t> in_flight_;

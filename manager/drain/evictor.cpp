@@ -25,7 +25,7 @@ constexpr std::uint64_t kAny = ~std::uint64_t{0};
 /// Visits evictable files that no session or reader uses, the oldest first.
 template <class Visit>
 void Evictor::for_each_candidate(const Filter& counts, Visit visit) const {
-  for (const auto& [sequence, id] : pool_.state().evictable()) {
+  for (const auto& [sequence, id] : pool_.state().commits().evictable()) {
     const File& file = *pool_.state().file(id);
     const auto found = pins_without_bytes_.find(id);
     const std::uint32_t needless = found == pins_without_bytes_.end() ? 0 : found->second;
@@ -56,7 +56,8 @@ Evictor::Choice Evictor::choose(std::uint64_t bytes, std::uint64_t newest,
       const std::uint32_t expected = own[chunk] + (stripe == nullptr ? 0 : 1);
       // More references than expected come from other versions (perhaps pinned) or holds (rule M4).
       if (!chunks.has_copies(chunk) || chunks.references(chunk) > expected ||
-          chunks.undrained(chunk) > 0 || (stripe != nullptr && !state.may_be_lost(*stripe)) ||
+          chunks.undrained(chunk) > 0 ||
+          (stripe != nullptr && !state.contents().may_be_lost(*stripe)) ||
           !taken.insert(chunk).second) {
         continue;
       }

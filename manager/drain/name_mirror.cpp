@@ -44,7 +44,7 @@ bool NameMirror::waits_for_link(const File& file) const {
   const auto& queue = pool_.state().mirror_queue();
   if (queue.empty()) return false;
   const State& state = pool_.state();
-  const auto set = state.set_of(file.parent, file.name);
+  const auto set = state.set_names().set_of(file.parent, file.name);
   const File* const folder = set ? state.file(set->first) : nullptr;
   if (folder == nullptr) return false;
   const std::string path = state.path(*folder);
@@ -67,7 +67,7 @@ bool NameMirror::try_end_wait() {
 /// Drops a change that would keep a file for readers when no reader needs it. Returns true then.
 bool NameMirror::skip(std::uint64_t sequence, const msg::MirrorChange& change) {
   if (change.kind != msg::MirrorKind::kSetAside) return false;
-  if (pool_.state().is_aside(change.file, change.number)) return false;
+  if (pool_.state().files().is_aside(change.file, change.number)) return false;
   pool_.execute(Mirrored{sequence}, [](const Result<Outcome>&) {});
   return true;
 }

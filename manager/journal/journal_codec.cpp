@@ -45,7 +45,8 @@ void get_list(Check& check, List list, Policy& policy, std::size_t max) {
 
 }  // namespace stdchk::manager::wire
 
-#include "manager/journal/journal.codec.h"
+#include "manager/journal/journal.decode.h"
+#include "manager/journal/journal.encode.h"
 
 namespace stdchk::manager {
 

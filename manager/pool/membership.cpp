@@ -97,18 +97,18 @@ bool Membership::examine(msg::RegisterClient& request, const Member& member) con
   return proven || !claims;
 }
 
-std::string Membership::proof_of(const Told& told, const Member& member) const {
+std::string Membership::proof_of(const IssuedNumber& issued, const Member& member) const {
   if (keyring_ == nullptr) return {};
   return proof_text(keyring_->of_managers(
       "benefactor number",
-      text_of({told.benefactor.value, told.epoch.value, told.sequence}, member)));
+      text_of({issued.benefactor.value, issued.epoch.value, issued.sequence}, member)));
 }
 
 bool Membership::examine(msg::RegisterBenefactor& request, const Member& member) const {
   if (believes_) return true;
   const bool claims = request.newest_epoch || request.benefactor || request.newest_sequence > 0;
-  const Told told{request.benefactor, request.newest_epoch, request.newest_sequence};
-  const bool proven = claims && is(request.proof, proof_of(told, member));
+  const IssuedNumber issued{request.benefactor, request.newest_epoch, request.newest_sequence};
+  const bool proven = claims && is(request.proof, proof_of(issued, member));
   if (!proven) {
     request.newest_epoch = {};
     request.newest_sequence = 0;

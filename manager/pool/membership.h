@@ -43,12 +43,12 @@ class Membership {
   bool examine(msg::RegisterClient& request, const Member& member) const;
 
   /// A benefactor's number, and a journal record of that epoch that was answered to it.
-  struct Told {
+  struct IssuedNumber {
     BenefactorId benefactor;
     Epoch epoch;
     std::uint64_t sequence = 0;
   };
-  std::string proof_of(const Told& told, const Member& member) const;
+  std::string proof_of(const IssuedNumber& issued, const Member& member) const;
   /// The same for benefactors; without a proof what it says of its log is taken back, too.
   bool examine(msg::RegisterBenefactor& request, const Member& member) const;
   /// No other member can have this life.

@@ -44,7 +44,7 @@ Status Pool::load() {
 }
 
 Policy Pool::policy(const File& file) const {
-  Policy out = state_.policy(file);
+  Policy out = state_.files().policy(file);
   out.inherit(config_.policy);
   return out;
 }

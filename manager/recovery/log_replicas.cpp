@@ -18,14 +18,15 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kStoreDeadline = 1s;
-constexpr Duration kPause = 5s;        ///< before one that failed is asked again
-constexpr Duration kSmallPause = 60s;  ///< before one that was full is asked again
-/// A log that is longer, and twice as long as its snapshot, is begun anew: its benefactor need not
-/// lend so much for it.
+constexpr Duration kPause = 5s;        ///< before a benefactor that has failed gets a log again
+constexpr Duration kSmallPause = 60s;  ///< before a benefactor that was full gets a log again
+/// A longer log begins anew when it is twice as long as its snapshot, because the benefactor lends
+/// memory for it.
 constexpr std::uint64_t kLong = 8 * limits::kMiB;
-constexpr std::uint64_t kSlack = 16;  ///< that part of a log is left to records after a snapshot
+constexpr std::uint64_t kSlack = 16;  ///< 1/16 of a log is kept for records after the snapshot
 
-/// A log may have half of what a benefactor has, because the next one is begun beside it.
+/// A log may use half of a benefactor's limit, because the next log begins while the old one
+/// exists.
 std::uint64_t half(std::uint64_t room_bytes) { return room_bytes / 2; }
 
 /// A snapshot of so many bytes leaves room for records behind it.
@@ -33,7 +34,7 @@ bool fits(std::uint64_t snapshot_bytes, std::uint64_t room_bytes) {
   return snapshot_bytes + half(room_bytes) / kSlack <= half(room_bytes);
 }
 
-/// It has records that a snapshot would not have, and grows beyond what it should have or may have.
+/// Returns true when a log is longer than it should be, and a new snapshot would shorten it.
 bool is_long(std::uint64_t log_bytes, std::uint64_t snapshot_bytes, std::uint64_t room_bytes) {
   const std::uint64_t most = half(room_bytes);
   if (log_bytes >= 2 * snapshot_bytes) return log_bytes > std::min(most / 4 * 3, kLong);
@@ -42,32 +43,33 @@ bool is_long(std::uint64_t log_bytes, std::uint64_t snapshot_bytes, std::uint64_
 
 }  // namespace
 
-/// A manager that comes back does not know by whom its standby decides: nobody's word is enough
-/// until it has heard of the standby.
+/// A manager that comes back does not know its standby's quorum. Until the standby asks again, no
+/// set of benefactors is a majority.
 LogReplicas::LogReplicas(Pool& pool, std::function<void()> on_replica)
     : pool_(pool), on_replica_(std::move(on_replica)), keys_(pool.config().membership.log_key()) {
-  if (!pool_.config().standby.empty()) voters_.push_back({0, {BenefactorId{}}});
+  if (!pool_.config().standby.empty()) quorums_.push_back({0, {BenefactorId{}}});
 }
 
 msg::FollowManager::Reply LogReplicas::follow(const msg::FollowManager& request) {
   const Epoch epoch = pool_.state().epoch();
   if (request.newest_epoch == epoch) {
-    // The last one stays: a standby that has ended may have had a number of a later turn.
-    while (voters_.size() > 1 && voters_.front().number < request.seen) voters_.pop_front();
+    // The newest quorum stays: a standby that has ended may have reported a later number.
+    while (quorums_.size() > 1 && quorums_.front().number < request.seen) quorums_.pop_front();
   }
-  auto now = counting();
-  // One change at a time: until it is known to have this one, both hold.
-  const bool changed = voters_.empty() || voters_.back().ids != now;
-  if (changed && voters_.size() < 2) {
-    const std::uint64_t number = voters_.empty() ? 1 : voters_.back().number + 1;
-    voters_.push_back({number, std::move(now)});
+  auto now = complete_replicas();
+  // The quorum changes by one step at a time: until the standby is known to have this quorum, both
+  // quorums must agree.
+  const bool changed = quorums_.empty() || quorums_.back().ids != now;
+  if (changed && quorums_.size() < 2) {
+    const std::uint64_t number = quorums_.empty() ? 1 : quorums_.back().number + 1;
+    quorums_.push_back({number, std::move(now)});
   }
   settle_later();
-  const Voters& newest = voters_.back();
+  const Quorum& newest = quorums_.back();
   return {epoch, newest.number, {newest.ids.begin(), newest.ids.end()}};
 }
 
-std::set<BenefactorId> LogReplicas::counting() const {
+std::set<BenefactorId> LogReplicas::complete_replicas() const {
   std::set<BenefactorId> ids;
   for (const auto& [id, replica] : replicas_) {
     if (replica.counts) ids.insert(id);
@@ -75,21 +77,21 @@ std::set<BenefactorId> LogReplicas::counting() const {
   return ids;
 }
 
-bool LogReplicas::may_begin() const {
+bool LogReplicas::is_gaining_replicas() const {
   return !replicas_.empty() || std::ranges::any_of(pool_.benefactors(), [](const auto& each) {
     return each.second.info.state == msg::BenefactorState::kSilent;
   });
 }
 
-/// By more than half of those by whom the standby may decide.
+/// Returns true when a majority of each quorum by which the standby may decide has the record.
 bool LogReplicas::agreed(std::uint64_t sequence) const {
-  return std::all_of(voters_.begin(), voters_.end(), [&](const Voters& voters) {
-    const auto have = std::count_if(voters.ids.begin(), voters.ids.end(), [&](BenefactorId id) {
+  return std::all_of(quorums_.begin(), quorums_.end(), [&](const Quorum& quorum) {
+    const auto have = std::count_if(quorum.ids.begin(), quorum.ids.end(), [&](BenefactorId id) {
       const auto replica = replicas_.find(id);
       return replica != replicas_.end() && replica->second.counts &&
              replica->second.sequence >= sequence;
     });
-    return voters.ids.empty() || 2 * static_cast<std::size_t>(have) > voters.ids.size();
+    return quorum.ids.empty() || 2 * static_cast<std::size_t>(have) > quorum.ids.size();
   });
 }
 
@@ -120,7 +122,9 @@ void LogReplicas::when_stored(std::uint64_t sequence, std::function<void()> done
   settle();
 }
 
-std::uint32_t LogReplicas::count() const { return static_cast<std::uint32_t>(counting().size()); }
+std::uint32_t LogReplicas::count() const {
+  return static_cast<std::uint32_t>(complete_replicas().size());
+}
 
 void LogReplicas::run() {
   if (pool_.journal().failed()) return;
@@ -137,7 +141,7 @@ void LogReplicas::run() {
   log_advice();
   const bool any_starting = std::any_of(replicas_.begin(), replicas_.end(),
                                         [](const auto& each) { return each.second.starting; });
-  if (any_starting) return;  // one after the other: what was answered is kept meanwhile
+  if (any_starting) return;  // one log at a time: the other logs keep every answered record
   for (const auto& [id, replica] : replicas_) {
     const auto& status = pool_.benefactors().at(id);
     if (!is_long(replica.offset, replica.snapshot_bytes, status.log_bytes_max)) continue;
@@ -157,7 +161,7 @@ bool LogReplicas::may_store(BenefactorId id) const {
          (pause == not_before_.end() || pool_.now() >= pause->second);
 }
 
-/// Those on hosts of their own first, then any.
+/// Chooses benefactors on hosts without a log first, then any benefactors.
 void LogReplicas::add_replicas() {
   std::set<std::string> hosts;
   std::size_t staying = 0;
@@ -180,8 +184,8 @@ void LogReplicas::add_replicas() {
   }
 }
 
-/// Two on one host, and another host has none: it gets one, and when that is whole one of the two
-/// goes.
+/// When a host has two logs and another host has none, the other host gets a log. Once this log is
+/// whole, the first host drops a log.
 void LogReplicas::spread() {
   std::map<std::string, BenefactorId> hosts;
   BenefactorId surplus;
@@ -256,7 +260,8 @@ void LogReplicas::send(BenefactorId id) {
   while (!replica.waiting.empty()) {
     const Piece& next = replica.waiting.front();
     const bool fits = request.bytes.size() + next.bytes->size() <= limits::kLogPieceBytesMax;
-    // What ends a record is not followed by a part of one: it is answered for.
+    // A request that ends a record takes no part of the next record: its answer counts for the
+    // record.
     const bool parts = request.sequence != 0 && next.sequence == 0;
     if (!request.bytes.empty() && (!fits || parts || next.begins)) break;
     request.bytes += *next.bytes;
@@ -274,7 +279,7 @@ void LogReplicas::send(BenefactorId id) {
 
 void LogReplicas::answered(BenefactorId id, std::uint64_t sequence, const rpc::Answer& answer) {
   const auto found = replicas_.find(id);
-  // One that was dropped meanwhile has a pause that is longer than any answer takes.
+  // The replica was dropped meanwhile. Its pause is longer than any answer takes.
   if (found == replicas_.end()) return;
   Replica& replica = found->second;
   replica.in_flight = false;
@@ -294,12 +299,12 @@ void LogReplicas::answered(BenefactorId id, std::uint64_t sequence, const rpc::A
   on_replica_();
 }
 
-/// A log has no room for the next record. False: a snapshot would have none, either.
+/// Begins the log of a full benefactor anew. Returns false when a snapshot would not fit, either.
 bool LogReplicas::begin_anew_if_full(BenefactorId id) {
   const auto pieces = snapshot();
   const std::uint64_t room_bytes = pool_.benefactors().at(id).log_bytes_max;
   if (pieces.empty() || !fits(snapshot_bytes_, room_bytes)) return false;
-  // Where memory was short the snapshot must be shorter than what there was memory for.
+  // If the host was short of memory, the snapshot must be shorter than the log that did fit.
   const Replica& replica = replicas_.at(id);
   if (snapshot_bytes_ + half(room_bytes) / kSlack > replica.offset) return false;
   start(id, pieces);
@@ -327,7 +332,7 @@ void LogReplicas::drop(BenefactorId id, const Error& why) {
 // ---- what a person should know ----------------------------------------------------------------
 
 std::uint64_t LogReplicas::items() const {
-  return pool_.state().file_count() + pool_.state().chunks().chunk_count();
+  return pool_.state().files().size() + pool_.state().chunks().chunk_count();
 }
 
 /// A guess of what a snapshot would take now: by the newest snapshot, and by how many files and
@@ -340,7 +345,7 @@ std::uint64_t LogReplicas::estimated_snapshot_bytes() const {
   if (now <= kTimesMost * snapshot_items_) return snapshot_bytes_ * now / snapshot_items_;
   const State& state = pool_.state();
   return std::max(snapshot_bytes_,
-                  state.file_count() * kFileBytes + state.chunks().chunk_count() * kChunkBytes);
+                  state.files().size() * kFileBytes + state.chunks().chunk_count() * kChunkBytes);
 }
 
 LogReplicas::Figures LogReplicas::figures() const {
@@ -359,13 +364,13 @@ LogReplicas::Figures LogReplicas::figures() const {
     note_room(full.room_bytes);
     out.needed_bytes = std::max(out.needed_bytes, full.needed_bytes);
   }
-  if (voters_.empty()) return out;
-  const auto& voters = voters_.back().ids;
+  if (quorums_.empty()) return out;
+  const auto& quorum = quorums_.back().ids;
   const auto known = [](BenefactorId id) { return static_cast<bool>(id); };
-  out.voters = static_cast<std::uint32_t>(std::ranges::count_if(voters, known));
-  const auto now = counting();
+  out.quorum = static_cast<std::uint32_t>(std::ranges::count_if(quorum, known));
+  const auto now = complete_replicas();
   out.reached = static_cast<std::uint32_t>(
-      std::ranges::count_if(voters, [&](BenefactorId id) { return now.count(id) > 0; }));
+      std::ranges::count_if(quorum, [&](BenefactorId id) { return now.count(id) > 0; }));
   return out;
 }
 
@@ -377,50 +382,50 @@ std::vector<std::string> LogReplicas::advice() const {
 
 std::map<LogReplicas::Danger, std::string> LogReplicas::dangers() const {
   std::map<Danger, std::string> out;
-  // Their logs may be whole again as soon as they are back.
+  // Silent benefactors may come back with whole logs, so do not warn before all have settled.
   const bool settled = pool_.benefactors_settled();
   const bool starting =
       std::ranges::any_of(replicas_, [](const auto& each) { return each.second.starting; });
   const Figures figures = this->figures();
   const bool standby = !pool_.config().standby.empty();
   if (figures.full > 0 && figures.needed_bytes > figures.room_bytes) {
-    out.emplace(Danger::kFull,
-                fmt::format("The metadata needs {} of memory on a benefactor, and {} of them may "
-                            "take only {}: start "
-                            "benefactors with a larger --log-memory, or with more memory.",
-                            format_bytes(figures.needed_bytes), figures.full,
-                            format_bytes(figures.room_bytes)));
+    out.emplace(
+        Danger::kFull,
+        fmt::format("The metadata needs {} of memory on a benefactor, and {} benefactors may "
+                    "take only {}. Start benefactors with a larger --log-memory, or with "
+                    "more memory.",
+                    format_bytes(figures.needed_bytes), figures.full,
+                    format_bytes(figures.room_bytes)));
   } else if (figures.full > 0) {
     out.emplace(
         Danger::kHostShort,
         fmt::format(
-            "The metadata needs {} of memory on a benefactor, and the hosts of {} of them are "
-            "short of "
-            "memory: start benefactors on other hosts, or end what else needs memory there.",
+            "The metadata needs {} of memory on a benefactor, and the hosts of {} benefactors are "
+            "short of memory. Start benefactors on other hosts, or end other programs there.",
             format_bytes(figures.needed_bytes), figures.full));
   } else if (figures.room_bytes > 0 && figures.needed_bytes > half(figures.room_bytes)) {
     out.emplace(
         Danger::kNearlyFull,
-        fmt::format(
-            "The metadata needs {} of the {} that a benefactor may take for it: before it is full, "
-            "start benefactors with a larger --log-memory, or with more memory, or remove files.",
-            format_bytes(figures.needed_bytes), format_bytes(figures.room_bytes)));
+        fmt::format("The metadata needs {} of the {} that a benefactor may take for it. Act before "
+                    "it is full: "
+                    "start benefactors with a larger --log-memory or more memory, or remove files.",
+                    format_bytes(figures.needed_bytes), format_bytes(figures.room_bytes)));
   }
   if (!settled || starting) return out;
   if (standby && count() < limits::kLogCopies) {
-    out.emplace(Danger::kFewReplicas,
-                fmt::format("{} of the {} benefactors that a standby needs keep the metadata: {}",
-                            count(), limits::kLogCopies,
-                            figures.full > 0
-                                ? "the others have no room for it."
-                                : "start another benefactor, on another host if there is one."));
+    out.emplace(
+        Danger::kFewReplicas,
+        fmt::format("{} of the {} benefactors that a standby needs keep the metadata: {}", count(),
+                    limits::kLogCopies,
+                    figures.full > 0 ? "the others have no room for it."
+                                     : "start another benefactor, if possible on another host."));
   }
-  if (standby && 2 * figures.reached <= figures.voters) {
-    out.emplace(Danger::kNoMajority,
-                fmt::format("The standby decides by {} benefactors, and {} of them can be reached: "
-                            "it would not take "
-                            "over, and changes wait, until more than half can.",
-                            figures.voters, figures.reached));
+  if (standby && 2 * figures.reached <= figures.quorum) {
+    out.emplace(
+        Danger::kNoMajority,
+        fmt::format("The standby decides by {} benefactors, and {} can be reached: it would "
+                    "not take over, and changes wait until more than half are back.",
+                    figures.quorum, figures.reached));
   }
   return out;
 }
@@ -434,7 +439,7 @@ void LogReplicas::log_advice() {
   }
 }
 
-/// Not at once: what waits may go on with commands of its own, and one may be on its way already.
+/// Settles in a later turn: a waiting call may execute commands, and a command may be under way.
 void LogReplicas::settle_later() {
   pool_.reactor().schedule_after(Duration::zero(), [this, alive = pool_.alive()] {
     if (!alive.expired()) settle();

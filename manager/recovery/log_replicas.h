@@ -51,29 +51,29 @@ class LogReplicas final : public JournalReplicas {
   void when_stored(std::uint64_t sequence, std::function<void()> done) override;
   /// Adds replicas while there are too few, and begins long logs anew.
   void run();
-  /// The benefactors whose logs count, and their number.
-  std::set<BenefactorId> counting() const;
-  std::uint32_t count() const;
+  /// Returns the benefactors whose logs count.
+  std::set<BenefactorId> complete_replicas() const;
+  std::uint32_t count() const;  ///< their number
   /// Returns true when a log is beginning, or a benefactor has not come back yet.
-  bool may_begin() const;
+  bool is_gaining_replicas() const;
   struct Figures {
     std::uint64_t log_bytes = 0;     ///< of the longest log
     std::uint64_t needed_bytes = 0;  ///< memory for a log and the one that takes its place
     std::uint64_t room_bytes = 0;    ///< smallest limit of a benefactor with a log, or full
     std::uint32_t full = 0;          ///< benefactors that had no room
-    std::uint32_t voters = 0;        ///< by more than half of whom the standby decides
-    std::uint32_t reached = 0;       ///< of them, those that count
+    std::uint32_t quorum = 0;        ///< benefactors by which the standby decides
+    std::uint32_t reached = 0;       ///< of the quorum: benefactors whose logs count
   };
   Figures figures() const;
-  /// What endangers the pool's metadata, and what to do: a sentence each. Empty: nothing, or
-  /// benefactors may still come.
+  /// Returns a sentence for each danger to the pool's metadata, with advice. Empty while there is
+  /// no danger, or benefactors may still come.
   std::vector<std::string> advice() const;
 
  private:
   enum class Danger : std::uint8_t { kFull, kHostShort, kNearlyFull, kFewReplicas, kNoMajority };
   struct Piece {
     std::shared_ptr<const std::string> bytes;
-    std::uint64_t sequence = 0;  ///< of the record that ends here; 0: it goes on
+    std::uint64_t sequence = 0;  ///< of the record that ends here; 0: the record goes on
     bool begins = false;
   };
   struct Replica {
@@ -81,13 +81,13 @@ class LogReplicas final : public JournalReplicas {
     bool in_flight = false;
     bool counts = false;
     bool starting = false;             ///< its snapshot is under way
-    std::uint64_t offset = 0;          ///< sent so far
-    std::uint64_t snapshot_bytes = 0;  ///< of that
-    std::uint64_t sequence = 0;        ///< that it has
+    std::uint64_t offset = 0;          ///< bytes sent so far
+    std::uint64_t snapshot_bytes = 0;  ///< bytes of its snapshot, part of `offset`
+    std::uint64_t sequence = 0;        ///< the newest record that it has stored
   };
 
-  /// A quorum by which the standby may decide.
-  struct Voters {
+  /// The benefactors by a majority of which the standby may decide.
+  struct Quorum {
     std::uint64_t number = 0;
     std::set<BenefactorId> ids;
   };
@@ -118,7 +118,7 @@ class LogReplicas final : public JournalReplicas {
     std::uint64_t room_bytes = 0;    ///< limit of its log
     std::uint64_t needed_bytes = 0;  ///< when it was full
     Time until{};                    ///< not asked before
-    /// It may have more than it needs, and its host had no memory for that.
+    /// Returns true when the limit was large enough, but the host had no memory.
     bool by_host() const { return needed_bytes <= room_bytes; }
   };
   std::map<BenefactorId, Time> not_before_;
@@ -128,8 +128,8 @@ class LogReplicas final : public JournalReplicas {
   std::set<Danger> logged_;            ///< dangers of which the program's log has a warning
   std::deque<std::pair<std::uint64_t, std::function<void()>>> waiting_;
   bool settling_ = false;
-  /// The standby's quorum, then a newer one that it may have got. Empty: there is no standby.
-  std::deque<Voters> voters_;
+  /// The standby's quorum, then a newer quorum that the standby may know. Empty: no standby exists.
+  std::deque<Quorum> quorums_;
 };
 
 }  // namespace stdchk::manager

@@ -71,8 +71,8 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
   rpc::Peer& peer() { return peer_; }
   std::uint64_t number() const { return number_; }
   bool may_ask(msg::Route route) const { return owner_.membership_.may_ask(peer_.link(), route); }
-  bool keeps() const { return registration && registration->log_sequence > 0; }
-  bool has_log() const { return keeps() && !bad; }
+  bool stores_log() const { return registration && registration->log_sequence > 0; }
+  bool has_log() const { return stores_log() && !bad; }
   /// Orders logs by how much they contain.
   auto rank() const { return std::pair(registration->log_epoch, registration->log_sequence); }
 
@@ -96,7 +96,7 @@ Rebuilder::Rebuilder(Reactor& reactor, Journal& journal, Membership membership, 
       done_(std::move(done)) {}
 
 Rebuilder::~Rebuilder() {
-  alive_.reset();
+  lifetime_.end();
   reactor_.cancel(gather_timer_);
   reactor_.cancel(give_up_timer_);
   for (auto& [number, visitor] : visitors_) {
@@ -151,7 +151,7 @@ bool Rebuilder::dismiss() {
   // A benefactor that has promised no longer serves that manager. So the take-over continues as
   // long as promises are pending.
   const bool asking = promise_ && reactor_.clock().now() - asked_ <= limits::kCallDeadline;
-  if (source_ != nullptr || !alive_ || asking) return false;
+  if (reading_.source != nullptr || lifetime_.watch().expired() || asking) return false;
   quorum_.reset();
   promise_ = {};
   for (auto& [number, visitor] : visitors_) visitor->send_away();
@@ -162,7 +162,7 @@ bool Rebuilder::dismiss() {
 /// manager serves the pool.
 bool Rebuilder::is_member(const Visitor& visitor) const {
   const auto& members = quorum_->members;
-  return visitor.keeps() && visitor.registration->newest_epoch <= quorum_->epoch &&
+  return visitor.stores_log() && visitor.registration->newest_epoch <= quorum_->epoch &&
          std::find(members.begin(), members.end(), visitor.registration->benefactor) !=
              members.end();
 }
@@ -196,20 +196,20 @@ bool Rebuilder::have_what_was_answered() const {
 }
 
 void Rebuilder::seek_promises() {
-  if (source_ != nullptr) return;
+  if (reading_.source != nullptr) return;
   if (!is_majority(members_here(false))) return;
   asked_ = reactor_.clock().now();
   promise_ = std::max(promise_, next_block(std::max(newest_epoch_, quorum_->epoch)));
   for (auto& [number, each] : visitors_) {
     if (!is_member(*each) || std::exchange(each->asked, true)) continue;
     // Closing the peer drops its calls, so the visitor still exists in this callback.
-    each->peer().call(msg::ReadLog{0, promise_}, limits::kCallDeadline,
-                      [this, visitor = each.get(),
-                       alive = std::weak_ptr<int>(alive_)](const rpc::Answer& answer) {
-                        if (alive.expired() || !visitor->asked || !answer) return;
-                        visitor->promised = true;
-                        if (source_ == nullptr) read_best();
-                      });
+    each->peer().call(
+        msg::ReadLog{0, promise_}, limits::kCallDeadline,
+        [this, visitor = each.get(), alive = lifetime_.watch()](const rpc::Answer& answer) {
+          if (alive.expired() || !visitor->asked || !answer) return;
+          visitor->promised = true;
+          if (reading_.source == nullptr) read_best();
+        });
   }
 }
 
@@ -217,7 +217,7 @@ void Rebuilder::seek_promises() {
 
 void Rebuilder::give_up() {
   time_is_up_ = true;
-  if (source_ != nullptr) return;
+  if (reading_.source != nullptr) return;
   reactor_.cancel(gather_timer_);
   const bool here = std::ranges::any_of(visitors_, &Visitor::has_log,
                                         [](const auto& each) -> Visitor& { return *each.second; });
@@ -227,7 +227,7 @@ void Rebuilder::give_up() {
 
 void Rebuilder::on_accept(std::unique_ptr<transport::Link> link) {
   if (!membership_.admits(*link)) {
-    return log::warning("a link was closed: nobody has proven itself at its other end");
+    return log::warning("a link was closed: its other end has not proven that it is a member");
   }
   const std::uint64_t number = ++accepted_;
   visitors_.emplace(number, std::make_unique<Visitor>(*this, number, std::move(link)));
@@ -240,7 +240,7 @@ void Rebuilder::arrived(Visitor& visitor) {
   log::info("benefactor on {} has {}", registration.host_name,
             visitor.has_log() ? "a log of the metadata" : "no log of the metadata");
   if (standby_) return seek_promises();
-  if (!visitor.has_log() || source_ != nullptr) return;
+  if (!visitor.has_log() || reading_.source != nullptr) return;
   if (time_is_up_) return read_best();
   if (!gathering_) gather();
 }
@@ -251,13 +251,13 @@ void Rebuilder::gather() {
 }
 
 void Rebuilder::left(Visitor& visitor) {
-  const bool reading = source_ == &visitor;
+  const bool reading = reading_.source == &visitor;
   visitors_.erase(visitor.number());
   if (reading) read_best();
 }
 
 void Rebuilder::read_best() {
-  source_ = nullptr;
+  reading_.source = nullptr;
   if (standby_ && !is_majority(members_here(true))) return;
   if (standby_ && !have_what_was_answered()) {
     if (!std::exchange(wait_logged_, true)) {
@@ -267,41 +267,42 @@ void Rebuilder::read_best() {
     return;
   }
   for (const auto& [number, visitor] : visitors_) {
-    if (visitor->has_log() && (source_ == nullptr || visitor->rank() > source_->rank())) {
-      source_ = visitor.get();
+    if (visitor->has_log() &&
+        (reading_.source == nullptr || visitor->rank() > reading_.source->rank())) {
+      reading_.source = visitor.get();
     }
   }
   gathering_ = false;
-  log_.clear();
-  if (source_ == nullptr) {
+  reading_.log.clear();
+  if (reading_.source == nullptr) {
     if (time_is_up_) {
-      finish(fail(found_damage_ ? Code::kCorrupt : Code::kNotFound, "manager.rebuild"));
+      finish(fail(reading_.found_damage ? Code::kCorrupt : Code::kNotFound, "manager.rebuild"));
     }
     return;
   }
   // A majority of promises guarantees that the newest log has every answered record.
-  if (standby_ || source_->rank() >= newest_ || time_is_up_) return read_more();
+  if (standby_ || reading_.source->rank() >= newest_ || time_is_up_) return read_more();
   if (!wait_logged_) {
     log::warning(
         "record {} of epoch {} may have been answered, and no log has it; waits for others",
         newest_.second, newest_.first.value);
   }
   wait_logged_ = true;
-  source_ = nullptr;
+  reading_.source = nullptr;
   gather();
 }
 
 void Rebuilder::read_more() {
-  source_->peer().call(
-      msg::ReadLog{log_.size()}, limits::kCallDeadline,
-      [this, asked = source_, alive = std::weak_ptr<int>(alive_)](const rpc::Answer& answer) {
-        if (!alive.expired() && asked == source_) read(*asked, answer);
+  reading_.source->peer().call(
+      msg::ReadLog{reading_.log.size()}, limits::kCallDeadline,
+      [this, asked = reading_.source, alive = lifetime_.watch()](const rpc::Answer& answer) {
+        if (!alive.expired() && asked == reading_.source) read(*asked, answer);
       });
 }
 
 void Rebuilder::read(Visitor& visitor, const rpc::Answer& answer) {
   const auto* const reply = answer ? std::get_if<msg::ReadLog::Reply>(&*answer) : nullptr;
-  if (reply != nullptr) log_ += reply->bytes;
+  if (reply != nullptr) reading_.log += reply->bytes;
   if (reply != nullptr && reply->more && !reply->bytes.empty()) return read_more();
   Status written = fail(Code::kPeerLost, "manager.rebuild");
   if (reply != nullptr) written = write();
@@ -310,7 +311,7 @@ void Rebuilder::read(Visitor& visitor, const rpc::Answer& answer) {
                visitor.registration->host_name, describe(written.error()));
   visitor.bad = true;
   if (reply != nullptr) {
-    found_damage_ = true;
+    reading_.found_damage = true;
     newest_ = std::max<decltype(newest_)>(newest_, visitor.rank());
   }
   read_best();
@@ -320,9 +321,9 @@ void Rebuilder::read(Visitor& visitor, const rpc::Answer& answer) {
 /// commands to a State, to prove them valid.
 Status Rebuilder::write() {
   const LogKeys keys(membership_.log_key());
-  STDCHK_ASSIGN(DecodedLog decoded, decode_log(log_, &keys));
+  STDCHK_ASSIGN(DecodedLog decoded, decode_log(reading_.log, &keys));
   // The benefactor registered a longer log, or the log of a later manager.
-  const msg::RegisterBenefactor& said = *source_->registration;
+  const msg::RegisterBenefactor& said = *reading_.source->registration;
   if (decoded.epoch != said.log_epoch || decoded.sequence < said.log_sequence) {
     return fail(Code::kStale, "manager.log");
   }
@@ -331,20 +332,22 @@ Status Rebuilder::write() {
   for (const Command& command : commands) {
     if (const auto applied = state.apply(command); !applied) return fail(applied.error());
   }
-  found_ = {source_->registration->host_name, source_->registration->log_epoch, commands.size(),
-            static_cast<std::size_t>(
-                std::count_if(visitors_.begin(), visitors_.end(),
-                              [](const auto& each) { return each.second->registration; })),
-            source_->rank() >= newest_ && std::ranges::none_of(visitors_, [&](const auto& each) {
-              const auto& there = each.second->registration;
-              return there && state.lacks(there->newest_epoch, there->newest_sequence);
-            })};
+  found_ = {
+      reading_.source->registration->host_name, reading_.source->registration->log_epoch,
+      commands.size(),
+      static_cast<std::size_t>(
+          std::count_if(visitors_.begin(), visitors_.end(),
+                        [](const auto& each) { return each.second->registration; })),
+      reading_.source->rank() >= newest_ && std::ranges::none_of(visitors_, [&](const auto& each) {
+        const auto& there = each.second->registration;
+        return there && state.lacks(there->newest_epoch, there->newest_sequence);
+      })};
   const Epoch newest = std::max({newest_epoch_, state.epoch(), found_.epoch});
   const BeginEpoch before_first{{std::max(next_block(newest), promise_).value - 1}};
   commands.emplace_back(before_first);
   journal_.write_snapshot(std::move(commands));
   // Appends the command a second time, to learn when all is durable.
-  journal_.append(before_first, [this, alive = std::weak_ptr<int>(alive_)](const Status& status) {
+  journal_.append(before_first, [this, alive = lifetime_.watch()](const Status& status) {
     if (alive.expired()) return;
     if (status) return finish(found_);
     finish(fail(status.error()));
@@ -355,9 +358,9 @@ Status Rebuilder::write() {
 void Rebuilder::finish(Result<Found> found) {
   reactor_.cancel(give_up_timer_);
   reactor_.cancel(gather_timer_);
-  source_ = nullptr;
+  reading_.source = nullptr;
   // No more callbacks; the Service loads the journal anew.
-  alive_.reset();
+  lifetime_.end();
   gather_timer_ = reactor_.schedule_after(Duration::zero(), [this, found] {
     journal_.stop();
     if (const Done done = std::exchange(done_, {})) done(found);

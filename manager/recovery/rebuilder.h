@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/lifetime.h"
 #include "core/messages/messages.h"
 #include "core/runtime/reactor.h"
 #include "manager/journal/command.h"
@@ -74,6 +75,12 @@ class Rebuilder final : public transport::AcceptHandler {
 
  private:
   class Visitor;
+  /// The log that is being read.
+  struct Reading {
+    Visitor* source = nullptr;  ///< the benefactor that has it; nullptr: no log is being read
+    std::string log;            ///< bytes read so far
+    bool found_damage = false;  ///< an earlier log was damaged
+  };
 
   Status load();
   bool is_member(const Visitor& visitor) const;
@@ -97,13 +104,10 @@ class Rebuilder final : public transport::AcceptHandler {
   Done done_;
   std::uint64_t accepted_ = 0;                                  ///< visitors ever accepted
   std::map<std::uint64_t, std::unique_ptr<Visitor>> visitors_;  ///< by number
-  /// The benefactor whose log is being read.
-  Visitor* source_ = nullptr;
-  std::string log_;  ///< bytes read so far
+  Reading reading_;
   Found found_;
   Epoch newest_epoch_;                      ///< the newest epoch that any peer has reported
   std::pair<Epoch, std::uint64_t> newest_;  ///< newest record that may have been answered
-  bool found_damage_ = false;
   bool gathering_ = false;
   bool wait_logged_ = false;
   bool time_is_up_ = false;  ///< chooses among the logs that have come
@@ -114,7 +118,7 @@ class Rebuilder final : public transport::AcceptHandler {
   Time asked_{};  ///< time of the last request for promises
   TimerId gather_timer_;
   TimerId give_up_timer_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  Lifetime lifetime_;  ///< ends when the rebuild has ended
 };
 
 }  // namespace stdchk::manager

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kInterval = 500ms;
-constexpr Duration kTellInterval = 2s;
+constexpr Duration kAnnounceInterval = 2s;
 
 }  // namespace
 
@@ -24,13 +24,13 @@ void Standby::watch(Rebuilder& rebuilder) {
   turn();
 }
 
-void Standby::tell(Epoch own) {
+void Standby::announce(Epoch own) {
   rebuilder_ = nullptr;
   quorum_ = {own, {}};
 }
 
 void Standby::turn() {
-  const Duration interval = rebuilder_ != nullptr ? kInterval : kTellInterval;
+  const Duration interval = rebuilder_ != nullptr ? kInterval : kAnnounceInterval;
   timer_ = reactor_.schedule_after(interval, [this] { turn(); });
   if (!asking_) ask();
   if (rebuilder_ == nullptr || quorum_.members.empty()) return;

@@ -13,21 +13,21 @@
 
 namespace stdchk::manager {
 
-/// A Standby follows a manager: it asks twice a second by which benefactors it may decide, and has
-/// its Rebuilder take over when the manager is silent. After that it tells the manager that there
-/// is a later one, whenever that comes back.
+/// A Standby follows a manager. It asks twice a second for the quorum of benefactors, and lets its
+/// Rebuilder take over when the manager is silent. After a take-over it informs the old manager,
+/// if that manager comes back, that a later manager serves the pool.
 ///
 /// Owns: the link to the manager; not the endpoint, which the caller adds to the reactor.
 /// Threads: the reactor's.
-/// Errors: on_refused, when asking again will not help. A manager that was never heard is
-///   waited for.
+/// Errors: on_refused, when asking again will not help. The standby waits for a manager that it
+///   has never heard.
 class Standby final : public rpc::PeerHandler {
  public:
   struct Config {
     std::string manager;                ///< its address
     std::string address;                ///< where benefactors and clients find the standby
-    Duration silence{};                 ///< of the manager, before it is taken for lost
-    std::function<void()> on_followed;  ///< the manager has it as its standby
+    Duration silence{};                 ///< a manager silent for longer counts as lost
+    std::function<void()> on_followed;  ///< the manager has accepted this standby
     std::function<void(const std::string&)> on_refused;
   };
 
@@ -36,12 +36,12 @@ class Standby final : public rpc::PeerHandler {
   Standby(const Standby&) = delete;
   Standby& operator=(const Standby&) = delete;
 
-  /// Follows for a rebuilder that was started as a standby's, and lives until tell().
+  /// Follows for a rebuilder that was started by start_as_standby() and outlives announce().
   void watch(Rebuilder& rebuilder);
-  /// The rebuilder is done, and a manager of that epoch serves here.
-  void tell(Epoch own);
+  /// The rebuilder is done: announces the manager of that epoch, which serves here.
+  void announce(Epoch own);
 
-  /// The manager was heard, and not lost since.
+  /// Returns true when the manager was heard, and not lost since.
   bool follows() const { return follows_; }
 
   // rpc::PeerHandler
@@ -58,13 +58,13 @@ class Standby final : public rpc::PeerHandler {
   Reactor& reactor_;
   transport::Endpoint& endpoint_;
   Config config_;
-  Rebuilder* rebuilder_ = nullptr;  ///< none: it tells
+  Rebuilder* rebuilder_ = nullptr;  ///< none after announce()
   std::unique_ptr<rpc::Peer> peer_;
   bool asking_ = false;
-  bool lost_ = false;  ///< the peer is of no use any more
+  bool lost_ = false;  ///< `peer_` is useless: connect again
   bool follows_ = false;
   Time heard_{};
-  Rebuilder::Quorum quorum_;  ///< the epoch is the own one when it tells
+  Rebuilder::Quorum quorum_;  ///< after announce(): the own epoch
   std::uint64_t seen_ = 0;
   TimerId timer_;
 };

@@ -124,8 +124,8 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
   if (view.good.size() >= view.wanted) return std::nullopt;
   const State& state = pool_.state();
   const Stripe* const stripe = state.stripes().of(chunk);
-  const bool drained =
-      stripe == nullptr ? state.chunks().undrained(chunk) == 0 : state.may_be_lost(*stripe);
+  const bool drained = stripe == nullptr ? state.chunks().undrained(chunk) == 0
+                                         : state.contents().may_be_lost(*stripe);
   // The number of losses that are fatal; 0: only copies on leaving benefactors are left.
   std::size_t outlives = view.good.size();
   if (view.good.empty() && view.leaving.empty()) {
@@ -133,8 +133,8 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
         stripe == nullptr ? std::pair<std::size_t, std::size_t>{} : blocks_of(*stripe);
     const bool is_reconstructible = stripe != nullptr && readable >= stripe->data;
     if (!is_reconstructible && view.sources.empty()) {
-      // Nothing is lost while a silent benefactor may still come back, as all of them do after a
-      // restart of the manager.
+      // The chunk is not lost while a silent benefactor may come back. After a restart of the
+      // manager all benefactors come back.
       if (pool_.is_readable(chunk) || pool_.is_reconstructible(chunk)) {
         return static_cast<Rank>(kRankSole + (drained ? 1 : 0));
       }
@@ -152,18 +152,10 @@ void CopyPlanner::update(ChunkIndex chunk) {
   const View view = view_of(chunk);
   if (!surplus_of(view).empty()) surplus_.insert(chunk);
   const auto rank = rank_of(chunk, view);
-  const auto found = ranks_.find(chunk);
-  const bool was_lost = found != ranks_.end() && found->second == kRankLost;
+  const bool was_lost = queue_.rank(chunk) == kRankLost;
   // Also after an earlier loss: this index may have belonged to another chunk.
-  if (was_lost || rank == kRankLost) lost_images_.look();
-  if (found != ranks_.end()) {
-    if (rank == found->second) return;
-    todo_.erase({found->second, chunk});
-    ranks_.erase(found);
-  }
-  if (!rank) return;
-  todo_.emplace(*rank, chunk);
-  ranks_[chunk] = *rank;
+  if (was_lost || rank == kRankLost) lost_images_.examine_soon();
+  queue_.set(chunk, rank);
 }
 
 /// Updates all blocks of the stripe: a change of one changes the domains open to the others.
@@ -189,7 +181,7 @@ void CopyPlanner::examine(const VersionData& version) {
 
 /// Waits 10 ms, so that chunks committed shortly after each other go together.
 void CopyPlanner::plan_soon() {
-  if (plan_posted_ || (todo_.empty() && surplus_.empty())) return;
+  if (plan_posted_ || (queue_.empty() && surplus_.empty())) return;
   plan_posted_ = true;
   pool_.reactor().schedule_after(kTogether, [this, alive = pool_.alive()] {
     if (alive.expired()) return;
@@ -224,7 +216,7 @@ void CopyPlanner::scan() {
 CopyPlanner::Figures CopyPlanner::figures() const {
   Figures out = made_;
   const ChunkTable& chunks = pool_.state().chunks();
-  for (const auto& [rank, chunk] : todo_) {
+  for (const auto& [rank, chunk] : queue_.in_order()) {
     const View view = view_of(chunk);
     const auto now = rank_of(chunk, view);
     if (!now) continue;
@@ -243,20 +235,21 @@ CopyPlanner::Figures CopyPlanner::figures() const {
 
 bool CopyPlanner::lacks_undrained_copies() {
   const auto undrained = [](Rank rank) { return rank == kRankLost || rank % 2 == 0; };
-  auto at = todo_.begin();
-  for (std::size_t looked = 0; at != todo_.end() && looked < kLookedMax;) {
+  const CopyQueue::Order& order = queue_.in_order();
+  auto at = order.begin();
+  for (std::size_t looked = 0; at != order.end() && looked < kLookedMax;) {
     const auto [rank, chunk] = *at;
     if (undrained(rank)) {
       const auto now = rank_of(chunk, view_of(chunk));
       if (now && undrained(*now)) return true;
       ++looked;
       update(chunk);
-      at = todo_.lower_bound({rank, chunk});
+      at = order.lower_bound({rank, chunk});
     } else {
-      at = todo_.upper_bound({rank, kNoChunk});
+      at = order.upper_bound({rank, kNoChunk});
     }
   }
-  return at != todo_.end();
+  return at != order.end();
 }
 
 /// Returns the bytes that the chunk lacks to have `copies` copies.
@@ -293,7 +286,7 @@ msg::GetDebt::Reply CopyPlanner::debt_of(const VersionData& version) const {
 bool CopyPlanner::lacks_copies(const VersionData& version) const {
   if (scan_at_ != kNoChunk) return true;  // the examination of all chunks is not complete
   const StripeTable& stripes = pool_.state().stripes();
-  const auto listed = [this](ChunkIndex chunk) { return ranks_.contains(chunk); };
+  const auto listed = [this](ChunkIndex chunk) { return queue_.is_queued(chunk); };
   return std::ranges::any_of(version.slices, [&](const PackedSlice& slice) {
     if (listed(slice.chunk) || parity_.debt_of(slice.chunk) > 0) return true;
     const Stripe* const stripe = stripes.of(slice.chunk);
@@ -302,7 +295,7 @@ bool CopyPlanner::lacks_copies(const VersionData& version) const {
 }
 
 bool CopyPlanner::lacks_nothing() const {
-  return scan_at_ == kNoChunk && todo_.empty() && !parity_.lacks_parity();
+  return scan_at_ == kNoChunk && queue_.empty() && !parity_.lacks_parity();
 }
 
 bool CopyPlanner::has_lost(const VersionData& version) const {
@@ -316,8 +309,7 @@ bool CopyPlanner::has_lost(const VersionData& version) const {
 std::uint64_t CopyPlanner::lost_bytes(const VersionData& version) const {
   std::uint64_t bytes = 0;
   for (const PackedSlice& slice : version.slices) {
-    const auto listed = ranks_.find(slice.chunk);
-    if (listed == ranks_.end() || listed->second != kRankLost) continue;
+    if (queue_.rank(slice.chunk) != kRankLost) continue;
     if (rank_of(slice.chunk, view_of(slice.chunk)) == kRankLost) bytes += slice.length;
   }
   return bytes;
@@ -325,7 +317,7 @@ std::uint64_t CopyPlanner::lost_bytes(const VersionData& version) const {
 
 bool CopyPlanner::may_leave(BenefactorId leaving) {
   if (scan_at_ != kNoChunk) return false;
-  for (const auto& [rank, chunk] : todo_) {
+  for (const auto& [rank, chunk] : queue_.in_order()) {
     if (rank >= kRankSole) break;
     if (busy_.count(chunk) > 0) return false;
     const View view = view_of(chunk);
@@ -458,19 +450,19 @@ void CopyPlanner::plan() {
   std::size_t looked = 0;
   bool stuck = true;
   // If no chunk of the last turn found a target, continues with the chunks behind them.
-  auto at = todo_.lower_bound(resume_);
-  for (; at != todo_.end() && looked < kLookedMax;) {
+  const CopyQueue::Order& order = queue_.in_order();
+  auto at = order.lower_bound(resume_);
+  for (; at != order.end() && looked < kLookedMax;) {
     const auto [rank, chunk] = *at++;
     if (rank == kRankLost) break;
     if (busy_.count(chunk) > 0) continue;
     ++looked;
     update(chunk);
-    const auto now = ranks_.find(chunk);
-    if (now == ranks_.end() || now->second != rank) continue;
+    if (queue_.rank(chunk) != rank) continue;
     if (place(chunk, rank, batches)) stuck = false;
   }
-  const bool more = at != todo_.end() && at->first != kRankLost;
-  resume_ = stuck && more ? *at : std::pair<Rank, ChunkIndex>{};
+  const bool more = at != order.end() && at->first != kRankLost;
+  resume_ = stuck && more ? *at : CopyQueue::Entry{};
   for (auto& [key, batch] : batches) send(std::move(batch));
   drop_surplus();
 }

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "manager/arenas/unanswered_writes.h"
 #include "manager/pool/failure_domains.h"
 #include "manager/pool/pool.h"
+#include "manager/replication/copy_queue.h"
 #include "manager/replication/copy_traffic.h"
 #include "manager/replication/lost_images.h"
 #include "manager/replication/parity_planner.h"
@@ -166,10 +166,9 @@ class CopyPlanner {
   ParityPlanner& parity_;
   Scrubber& scrubber_;
   const std::function<bool(std::uint64_t)> evict_;
-  std::set<std::pair<Rank, ChunkIndex>> todo_;
-  std::unordered_map<ChunkIndex, Rank> ranks_;  ///< ranks of the chunks in todo_
-  std::set<ChunkIndex> surplus_;                ///< chunks that may have surplus copies
-  std::map<ChunkIndex, BenefactorId> busy_;     ///< chunk -> benefactor that is making a copy
+  CopyQueue queue_;
+  std::set<ChunkIndex> surplus_;             ///< chunks that may have surplus copies
+  std::map<ChunkIndex, BenefactorId> busy_;  ///< chunk -> benefactor that is making a copy
   ChunkIndex scan_at_ = 0;
   bool scan_posted_ = false;
   bool plan_posted_ = false;
@@ -179,7 +178,7 @@ class CopyPlanner {
   UnansweredWrites lost_stripes_;
   std::uint64_t numbers_made_ = 0;
   std::map<BenefactorId, std::vector<BenefactorId>> neighbours_;
-  std::pair<Rank, ChunkIndex> resume_{};
+  CopyQueue::Entry resume_{};
   Time evict_next_{};
   Figures made_;
 };

@@ -13,7 +13,7 @@ void LostImages::run() {
 
 void LostImages::find() {
   std::set<Key> lost;
-  for (const Key& key : pool_.state().undrained()) {
+  for (const Key& key : pool_.state().commits().undrained()) {
     if (lost_bytes_(pool_.state().file(key.second)->newest) == 0) continue;
     lost.insert(key);
     if (lost_.count(key) == 0) unnamed_.insert(key);
@@ -24,7 +24,7 @@ void LostImages::find() {
 /// Logs the image, unless it was removed, replaced, drained or made whole in the meantime.
 void LostImages::name(const Key& key) const {
   const State& state = pool_.state();
-  if (state.undrained().count(key) == 0) return;
+  if (state.commits().undrained().count(key) == 0) return;
   const File& file = *state.file(key.second);
   const std::uint64_t bytes = lost_bytes_(file.newest);
   if (bytes == 0) return;

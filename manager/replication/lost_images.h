@@ -25,9 +25,9 @@ class LostImages {
   LostImages(const Pool& pool, std::function<std::uint64_t(const VersionData&)> lost_bytes)
       : pool_(pool), lost_bytes_(std::move(lost_bytes)) {}
   /// Requests a search: chunks were lost or found again.
-  void look() { due_ = true; }
-  /// Call it only while the loss or presence of every chunk is known. After look() its cost is
-  /// O(slices that are not drained).
+  void examine_soon() { due_ = true; }
+  /// Call it only while the loss or presence of every chunk is known. After examine_soon() its cost
+  /// is O(slices that are not drained).
   void run();
 
  private:

@@ -87,7 +87,7 @@ void ParityPlanner::examine_stripe(const Stripe& stripe) {
     const ChunkIndex member = stripe.members[i];
     if (pool_.is_readable(member)) ++there;
     if (i >= stripe.data) continue;
-    if (!state.is_used(member)) {
+    if (!state.contents().is_used(member)) {
       ++unused;
     } else if (state.chunks().undrained(member) > 0 && good_copy(member)) {
       used = member;
@@ -113,8 +113,8 @@ bool ParityPlanner::is_needed(const Stripe& stripe) const {
   const State& state = pool_.state();
   const auto data_end = stripe.members.begin() + stripe.data;
   return std::any_of(stripe.members.begin(), data_end, [&](ChunkIndex member) {
-    return state.is_used(member) && state.chunks().undrained(member) > 0 && !good_copy(member) &&
-           pool_.is_reconstructible(member);
+    return state.contents().is_used(member) && state.chunks().undrained(member) > 0 &&
+           !good_copy(member) && pool_.is_reconstructible(member);
   });
 }
 
@@ -300,7 +300,7 @@ void ParityPlanner::make_again(ChunkIndex chunk) {
   for (std::uint32_t i = 0; i < stripe->data; ++i) {
     const ChunkIndex member = stripe->members[i];
     if (busy_.count(member) > 0) return again_.push_back(chunk);
-    if (!state.is_used(member) || state.chunks().undrained(member) == 0) continue;
+    if (!state.contents().is_used(member) || state.chunks().undrained(member) == 0) continue;
     if (const auto copy = good_copy(member)) data.push_back({member, *copy});
     if (is_stronger(state.chunks().redundancy(member), wanted)) {
       wanted = state.chunks().redundancy(member);

@@ -67,9 +67,9 @@ msg::StatPool::Reply AdminService::statistics() const {
   std::tie(reply.total_bytes, reply.free_bytes) = to_.totals.lent_and_free();
   reply.evictable_bytes =
       std::min(state_.chunks().drained_bytes(), reply.total_bytes - reply.free_bytes);
-  reply.file_count = state_.file_count() - 1;
+  reply.file_count = state_.files().size() - 1;
   reply.chunk_count = state_.chunks().chunk_count();
-  reply.logical_bytes = state_.logical_bytes();
+  reply.logical_bytes = state_.commits().logical_bytes();
   reply.stored_bytes = state_.chunks().stored_bytes();
   const msg::DrainNow::Reply drain = to_.drain.pending(kRootFile);
   reply.drain_pending_files = drain.pending_files;
@@ -102,7 +102,7 @@ msg::StatPool::Reply AdminService::statistics() const {
   reply.log_bytes_needed = logs.needed_bytes;
   reply.log_bytes_max = logs.room_bytes;
   reply.log_full = logs.full;
-  reply.standby_keepers = logs.voters;
+  reply.standby_keepers = logs.quorum;
   reply.standby_reached = logs.reached;
   reply.log_advice = to_.logs.advice();
   reply.standby = pool_.config().standby;

@@ -71,7 +71,7 @@ bool Admissions::wait_for_benefactors(BenefactorId known, std::function<void()> 
 }
 
 bool Admissions::waits_for_log_stores() const {
-  return pool_.now() < log_stores_until_ && logs_.count() == 0 && logs_.may_begin();
+  return pool_.now() < log_stores_until_ && logs_.count() == 0 && logs_.is_gaining_replicas();
 }
 
 void Admissions::let_clients_in() {

@@ -26,7 +26,8 @@ bool BenefactorService::admissible(const Connection& connection, msg::RegisterBe
                                    const Call& call) const {
   const Membership& membership = pool_.config().membership;
   if (!membership.owns_life(request, connection.member())) {
-    log::warning("a benefactor on {} was refused: it claims to be another one", request.host_name);
+    log::warning("a benefactor on {} was refused: it claims the identity of another benefactor",
+                 request.host_name);
     call.fail(Code::kRefused, "register benefactor");
     return false;
   }
@@ -137,7 +138,7 @@ void BenefactorService::admit(Connection& connection, BenefactorId id,
   const ClientId first_client{epoch.value << 40};
   call.answer(msg::RegisterBenefactor::Reply{
       id, epoch, first_client, pool_.config().pool,
-      pool_.config().membership.proof_of(Membership::Told{id, epoch, 0}, status.member)});
+      pool_.config().membership.proof_of(Membership::IssuedNumber{id, epoch, 0}, status.member)});
   // Clients of earlier epochs are not known here: nothing is granted before they are fenced.
   if (!pool_.space().usable(id)) to_.fences.add(id, first_client, true);
   changed();
@@ -181,9 +182,9 @@ void BenefactorService::let_leave(BenefactorId id, const Call& call) {
 msg::BenefactorHeartbeat::Reply BenefactorService::heartbeat_reply(BenefactorId id,
                                                                    bool may_leave) const {
   const std::uint64_t durable = pool_.journal().durable();
-  const Membership::Told told{id, pool_.state().epoch(), durable};
+  const Membership::IssuedNumber issued{id, pool_.state().epoch(), durable};
   return {may_leave, durable,
-          pool_.config().membership.proof_of(told, pool_.benefactors().at(id).member)};
+          pool_.config().membership.proof_of(issued, pool_.benefactors().at(id).member)};
 }
 
 void BenefactorService::closed(Connection& connection) {

@@ -13,7 +13,7 @@ void Connection::on_closed(rpc::Peer&, Error) { owner_.closed(*this); }
 
 void Connections::on_accept(std::unique_ptr<transport::Link> link) {
   if (!pool_.config().membership.admits(*link)) {
-    return log::warning("a link was closed: nobody has proven itself at its other end");
+    return log::warning("a link was closed: its other end has not proven that it is a member");
   }
   const std::uint64_t number = ++accepted_;
   connections_.emplace(

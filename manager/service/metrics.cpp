@@ -42,12 +42,12 @@ void ServiceMetrics::collect(metrics::Exposition& to) {
   metrics::add_safe_set(to, safe ? safe->newest_ns : 0);
   to.gauge("stdchk_at_risk", "1 while an image is there that one lost benefactor would take along.",
            std::uint64_t{service_.services().totals.at_risk()});
-  to.gauge("stdchk_grants", "Ranges of memory that writers have been given.",
+  to.gauge("stdchk_grants", "Ranges of memory granted to writers.",
            std::uint64_t{service_.sessions().grant_count()});
-  to.gauge("stdchk_granted_bytes", "Of them, bytes that are not committed.",
+  to.gauge("stdchk_granted_bytes", "Granted bytes that are not committed.",
            service_.sessions().granted_bytes());
   to.gauge("stdchk_quarantined_bytes",
-           "Memory that is not given out before an ended client is fenced from it.",
+           "Memory that stays reserved until an ended client is fenced from it.",
            service_.services().totals.quarantined_bytes());
   to.gauge("stdchk_aborted_writes",
            "Writes without a commit that are remembered; `stdchk ls --aborted` names them.",

@@ -186,7 +186,7 @@ void NameService::serve(ClientRecord& client, const msg::Remove& request, const 
   to_.notices.watch(request.parent, client.id);
   if (pending) {
     if (request.directory) return call.fail(Code::kNotDirectory, "rmdir");
-    state_.drop_pending_name(id);
+    state_.pending().drop(id);
     to_.notices.file_changed(id, client.id);
     // Without a committed file under the pending one, nothing durable has changed.
     const auto covered = state_.lookup(request.parent, request.name, client.id);
@@ -221,7 +221,7 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
     if (request.exchange) return call.fail(Code::kBusy, "rename");
     if (target && request.no_replace) return call.fail(Code::kExists, "rename");
     const FileId replaced = target && *target != *seen ? (*target)->id : FileId{};
-    if (const auto status = state_.rename_pending(moved, request.to_parent, request.to_name);
+    if (const auto status = state_.pending().rename(moved, request.to_parent, request.to_name);
         !status) {
       return call.fail(status.error());
     }
@@ -247,7 +247,7 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
   const File* const image = state_.file(moved);
   if (adds && image != nullptr && image->newest.version > 0 && image->parent == request.to_parent &&
       image->name == request.to_name) {
-    const auto set = state_.image_name(image->parent, image->name);
+    const auto set = state_.set_names().image_name(image->parent, image->name);
     const std::uint64_t begun = image->newest.written - 1;
     pool_.execute(
         BeginGeneration{image->parent, set->application, begun, 0, {{set->timestep, begun}}},
@@ -335,7 +335,7 @@ FileId NameService::drop_resumed(ClientRecord& client, const msg::Remove& reques
   const File* file = state_.lookup(request.parent, request.name, client.id).value_or(nullptr);
   if (file == nullptr || file->parent) return {};
   const FileId id = file->id;
-  state_.drop_pending_name(id);
+  state_.pending().drop(id);
   to_.notices.file_changed(id, client.id);
   return id;
 }

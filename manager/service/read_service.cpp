@@ -27,7 +27,8 @@ void ReadService::serve(ClientRecord& client, const msg::GetMap& request, const 
   reply.attributes = to_.attributes.of(*file, *version);
   reply.slice_count = version->slices.size();
   if (request.first_slice < reply.slice_count) {
-    reply.page = state_.map_page(*version, request.first_slice, limits::kMapPageSlicesMax);
+    reply.page =
+        state_.contents().map_page(*version, request.first_slice, limits::kMapPageSlicesMax);
   }
   // A chunk without copies was evicted: its bytes are in the drained file, at the same offset. This
   // holds for older versions that were set aside, too. A chunk of an undrained version keeps its
@@ -56,13 +57,14 @@ void ReadService::serve(ClientRecord& client, const msg::GetMap& request, const 
 }
 
 bool ReadService::has_stripe(const Chunk& chunk) const {
-  const ChunkIndex found = state_.find_member(chunk);
+  const ChunkIndex found = state_.contents().find_member(chunk);
   return found != kNoChunk && pool_.is_reconstructible(found);
 }
 
 void ReadService::serve(ClientRecord&, const msg::GetStripe& request, const Call& call) {
   msg::GetStripe::Reply reply;
-  const ChunkIndex chunk = state_.find_member(Chunk{request.name, request.length, 0, {request.at}});
+  const ChunkIndex chunk =
+      state_.contents().find_member(Chunk{request.name, request.length, 0, {request.at}});
   const Stripe* const stripe = chunk == kNoChunk ? nullptr : state_.stripes().of(chunk);
   if (stripe == nullptr) return call.answer(reply);
   reply.data = stripe->data;

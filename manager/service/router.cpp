@@ -46,7 +46,7 @@ template <class M>
 void Router::handle(Connection& connection, M& request, const Call& call) {
   constexpr msg::Route kRoute = msg::route_of<M>();
   if (!pool_.config().membership.may_ask(connection.peer().link(), kRoute)) {
-    return call.fail(Code::kRefused, M::kName, "No member of this role may ask for that.");
+    return call.fail(Code::kRefused, M::kName, "Members of this role may not send this request.");
   }
   if constexpr (kRegisters<M>) {
     handle_registration(connection, request, call);

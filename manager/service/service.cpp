@@ -64,7 +64,7 @@ Status Service::start() {
   });
   ticked_ = pool_.now();
   ticker_ = pool_.reactor().schedule_after(kTick, [this] { tick(); });
-  log::info("epoch {} with {} files and {} chunks", state.epoch().value, state.file_count() - 1,
+  log::info("epoch {} with {} files and {} chunks", state.epoch().value, state.files().size() - 1,
             state.chunks().chunk_count());
   return {};
 }

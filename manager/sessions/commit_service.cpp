@@ -315,7 +315,7 @@ void CommitService::prove(ClientId client, SessionRecord& session, const msg::Co
                      if (proven.proven) return commit_last(writer->second, proven, request, call);
                      proven.parts = {};
                      proven.next_part = 0;
-                     call.fail(*missing.why, "A chunk was not found where it was stored.");
+                     call.fail(*missing.why, "A benefactor lacks a chunk that was stored there.");
                    });
 }
 
@@ -329,7 +329,8 @@ void CommitService::commit_last(ClientRecord& client, SessionRecord& session,
     }
     session.parts = {};
     session.next_part = 0;
-    return call.fail(Code::kDataLost, "commit", "A benefactor that has a part does not answer.");
+    return call.fail(Code::kDataLost, "commit",
+                     "A benefactor with chunks of this commit does not answer.");
   }
   if (session.proof == Proof::kChecksum && !session.proven) {
     return prove(client.id, session, request, call);
@@ -352,7 +353,7 @@ CommitVersion CommitService::command_of(SessionRecord& session, const msg::Commi
   std::swap(command.written, session.parts);
   session.parts = {};
   session.next_part = 0;
-  command.create = state_.new_name(session.file);
+  command.create = state_.pending().new_name(session.file);
   if (command.create) {
     to_.replaced.keep_file_at(command.create->parent, command.create->name);
   }

@@ -3,7 +3,7 @@
 namespace stdchk::manager {
 
 Attributes FileAttributes::of(const File& file, const VersionData& version) const {
-  Attributes out = pool_.state().attributes(file, version);
+  Attributes out = pool_.state().files().attributes(file, version);
   if (out.drain == DrainState::kPending) {
     out.drain = pool_.has_drain() ? drain_.state_of(file.id) : DrainState::kNone;
   }

@@ -77,19 +77,19 @@ Status ResumeService::remake_pending(const ClientRecord& client,
     const NewName name{
         request.parent, request.name, request.mode, request.uid, request.gid, wall, {}};
     if (unnamed) {
-      state_.make_unnamed(request.file, name, wall);
+      state_.pending().make_unnamed(request.file, name, wall);
       return {};
     }
     STDCHK_TRY(check_resumed_name(request));
-    STDCHK_TRY(state_.make_pending(request.file, name, client.id, wall));
+    STDCHK_TRY(state_.pending().make(request.file, name, client.id, wall));
     return {};
   }
-  if (unnamed) state_.drop_pending_name(file->id);
+  if (unnamed) state_.pending().drop(file->id);
   if (!file->pending) return {};
-  state_.join_pending(file->id, client.id);
+  state_.pending().join(file->id, client.id);
   if (!request.renamed) return {};
   STDCHK_TRY(check_resumed_name(request));
-  return state_.rename_pending(file->id, request.parent, request.name);
+  return state_.pending().rename(file->id, request.parent, request.name);
 }
 
 /// Applies the attributes that the client changed while the file had no version.

@@ -35,13 +35,13 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
   const auto others = directory->pending_children.find(request.name);
   if (others != directory->pending_children.end()) {
     if (request.exclusive) return fail(Code::kExists, "open");
-    state_.join_pending(others->second, client.id);
+    state_.pending().join(others->second, client.id);
     return state_.file(others->second);
   }
   STDCHK_TRY(check_drainable(pool_, request.parent, request.name));
   created = true;
   const std::int64_t wall = pool_.wall_ns();
-  return state_.make_pending(
+  return state_.pending().make(
       FileId{pool_.next_id()},
       NewName{request.parent, request.name, request.mode, request.uid, request.gid, wall, {}},
       client.id, wall);
@@ -53,7 +53,7 @@ void SessionService::find_similar(const File& file, SessionRecord& session) {
   const std::string& name = file.parent ? file.name : file.pending ? file.pending->name : file.name;
   const FileId parent = file.parent ? file.parent : file.pending ? file.pending->parent : FileId{};
   const auto directory = state_.directory(parent);
-  const SetNaming* const naming = directory ? state_.naming(**directory) : nullptr;
+  const SetNaming* const naming = directory ? state_.set_names().naming(**directory) : nullptr;
   const auto image = naming == nullptr ? std::nullopt : naming->parse(name);
   if (!image) return;
   const std::string prefix(naming->until_timestep(name));
@@ -84,7 +84,7 @@ void SessionService::find_similar(const File& file, SessionRecord& session) {
 
 /// The folder's setting takes precedence over the mount's, and the mount's over the pool's.
 std::uint32_t SessionService::copies_of(const File& file, std::uint32_t asked) const {
-  const auto folder = state_.policy(file).find(PolicyKey::kCopies);
+  const auto folder = state_.files().policy(file).find(PolicyKey::kCopies);
   const std::uint64_t pool =
       pool_.config().policy.find(PolicyKey::kCopies).value_or(pool_.config().pool.copies);
   const std::uint64_t number = folder.value_or(asked > 0 ? asked : pool);
@@ -182,7 +182,7 @@ void SessionService::end(SessionId id, bool clean) {
                       std::ranges::any_of(client->second.sessions, [&](SessionId other) {
                         return to_.sessions.at(other).file == session.file;
                       });
-  if (!writes) state_.leave_pending(session.file, session.client);
+  if (!writes) state_.pending().leave(session.file, session.client);
   to_.notices.unuse(session.file, session.client);
   state_.unkeep(session.file);
   pool_.journal().settle_freed();

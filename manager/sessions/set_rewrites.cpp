@@ -8,7 +8,8 @@ namespace stdchk::manager {
 std::optional<SetRewrites::Set> SetRewrites::set_of(const File& file) const {
   if (!file.parent && !file.pending) return std::nullopt;
   const FileId folder = file.parent ? file.parent : file.pending->parent;
-  const auto image = pool_.state().image_name(folder, file.parent ? file.name : file.pending->name);
+  const auto image =
+      pool_.state().set_names().image_name(folder, file.parent ? file.name : file.pending->name);
   if (!image) return std::nullopt;
   return std::pair(folder, *image);
 }
@@ -53,7 +54,7 @@ void SetRewrites::end_generation(const SessionRecord& session) {
 
 bool SetRewrites::adds_to_whole(FileId folder, std::string_view name) const {
   const State& state = pool_.state();
-  const auto image = state.image_name(folder, name);
+  const auto image = state.set_names().image_name(folder, name);
   const File* const at = state.file(folder);
   if (!image || at == nullptr) return false;
   const std::uint64_t whole = state.set_generations().whole(folder, *image);

@@ -12,8 +12,8 @@ constexpr std::size_t kExaminedMax = 1000;  ///< files examined for each new set
 }  // namespace
 
 bool Totals::at_risk() {
-  if (pool_.state().undrained_single() > 0) return true;
-  return pool_.state().undrained_redundant() > 0 &&
+  if (pool_.state().commits().undrained_single() > 0) return true;
+  return pool_.state().commits().undrained_redundant() > 0 &&
          (parity_.lacks_parity() || copies_.lacks_undrained_copies());
 }
 
@@ -35,16 +35,16 @@ void Totals::sample() {
 
 void Totals::note_image(const File& file) {
   const State& state = pool_.state();
-  const auto image = state.image_name(file.parent, file.name);
+  const auto image = state.set_names().image_name(file.parent, file.name);
   if (!image || file.newest.stored_bytes == 0) return;
   const bool begins = ledger_.begins_set(file.parent, image->application, image->timestep);
   if (!begins || !pool_.has_drain()) return;
   std::size_t examined = 0;
-  for (const auto& [sequence, id] : state.undrained()) {
+  for (const auto& [sequence, id] : state.commits().undrained()) {
     if (++examined > kExaminedMax) return;
     const File& other = *state.file(id);
     if (other.parent != file.parent || sets_.skips(other)) continue;
-    const auto earlier = state.image_name(other.parent, other.name);
+    const auto earlier = state.set_names().image_name(other.parent, other.name);
     if (earlier && earlier->application == image->application &&
         earlier->timestep < image->timestep) {
       return ledger_.overtaken();

@@ -46,7 +46,7 @@ bool is_undrained(const File& file) {
 void DirectorySets::changed(FileId folder) {
   std::erase_if(waits_for_, [&](const auto& entry) { return state_.file(entry.first) == nullptr; });
   if (scanned_.empty()) return;
-  if (const FileId directory = state_.set_directory(folder)) scanned_.erase(directory);
+  if (const FileId directory = state_.set_names().directory(folder)) scanned_.erase(directory);
   // The folder's policy may have changed, or the directory is gone.
   std::erase_if(scanned_, [&](const auto& entry) {
     const File* const directory = state_.file(entry.first);
@@ -81,7 +81,7 @@ std::set<FileId> DirectorySets::written_now() const {
     const FileId folder = file->parent    ? file->parent
                           : file->pending ? file->pending->parent
                                           : FileId{};
-    if (const FileId directory = state_.set_directory(folder)) out.insert(directory);
+    if (const FileId directory = state_.set_names().directory(folder)) out.insert(directory);
   }
   return out;
 }
@@ -129,12 +129,12 @@ void DirectorySets::judge(ImageSet& set, const SetRules& rules, std::uint64_t wa
 
 std::vector<ImageSet> DirectorySets::sets_of(const File& folder, std::uint64_t wanted) {
   std::vector<ImageSet> sets;
-  const SetRules rules = state_.set_rules(folder);
+  const SetRules rules = state_.set_names().set_rules(folder);
   const std::set<FileId> written = written_now();
   const std::uint64_t pointer = pointer_of(folder, rules);
   for (const auto& [name, id] : folder.children) {
     const File& directory = *state_.file(id);
-    if (directory.type != FileType::kDirectory || state_.set_directory(id) != id) continue;
+    if (directory.type != FileType::kDirectory || state_.set_names().directory(id) != id) continue;
     auto known = scanned_.find(id);
     if (known == scanned_.end()) known = scanned_.emplace(id, scan(directory, rules)).first;
     ImageSet set = known->second;
@@ -156,7 +156,7 @@ bool DirectorySets::in_use(const File& directory) const {
 }
 
 std::vector<DirectorySets::Name> DirectorySets::removal_of(const File& directory) const {
-  const SetRules rules = state_.set_rules(directory);
+  const SetRules rules = state_.set_names().set_rules(directory);
   const NamePatterns markers(rules.marker);
   std::vector<Name> names;
   std::size_t first = 0;
@@ -174,10 +174,10 @@ std::vector<DirectorySets::Name> DirectorySets::removal_of(const File& directory
 /// policy does not drain count, too: without them the directory is not whole.
 FileId DirectorySets::marker_waits_for(const File& marker, FileId directory,
                                        const NamePatterns& markers) const {
-  for (const auto& [sequence, id] : state_.undrained()) {
+  for (const auto& [sequence, id] : state_.commits().undrained()) {
     const File& file = *state_.file(id);
     if (id == marker.id || is_marker(file, directory, markers)) continue;
-    if (state_.is_below(id, directory)) return id;
+    if (state_.files().is_below(id, directory)) return id;
   }
   return written_now().contains(directory) ? marker.id : FileId{};
 }
@@ -189,17 +189,17 @@ FileId DirectorySets::pointer_waits_for(const File& pointer, const File& folder,
                                         const SetRules& rules, const Skips& skips) {
   const std::uint64_t written = pointer.newest.sequence;
   const auto is_of_folder = [&](const File& file) {
-    const FileId directory = state_.set_directory(file.id);
+    const FileId directory = state_.set_names().directory(file.id);
     return directory && state_.file(directory)->parent == folder.id;
   };
-  for (const auto& [sequence, id] : state_.undrained()) {
+  for (const auto& [sequence, id] : state_.commits().undrained()) {
     if (sequence > written) break;
     const File& file = *state_.file(id);
     if (id != pointer.id && is_of_folder(file) && !skips(file)) return id;
   }
   // The pointer names the newest set that was begun before the pointer was written.
   const ImageSet* named = nullptr;
-  const std::uint64_t wanted = state_.policy(folder).get(PolicyKey::kImages);
+  const std::uint64_t wanted = state_.files().policy(folder).get(PolicyKey::kImages);
   const std::vector<ImageSet> sets = sets_of(folder, wanted);
   for (const ImageSet& set : sets) {
     const bool is_before = std::ranges::any_of(
@@ -223,15 +223,15 @@ bool DirectorySets::holds(const File& file, const Skips& skips) {
     if (first != nullptr && first->parent && is_undrained(*first) && !skips(*first)) return true;
     waits_for_.erase(known);
   }
-  const FileId directory = state_.set_directory(file.id);
+  const FileId directory = state_.set_names().directory(file.id);
   const File& folder = *state_.file(file.parent);
   FileId first;
   if (directory) {
-    const SetRules rules = state_.set_rules(folder);
+    const SetRules rules = state_.set_names().set_rules(folder);
     const NamePatterns markers(rules.marker);
     if (is_marker(file, directory, markers)) first = marker_waits_for(file, directory, markers);
   } else {
-    const SetRules rules = state_.set_rules(folder);
+    const SetRules rules = state_.set_names().set_rules(folder);
     const NamePatterns pointers(rules.pointer);
     if (rules.by_directory && pointers.match(file.name)) {
       first = pointer_waits_for(file, folder, rules, skips);

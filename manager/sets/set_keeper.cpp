@@ -118,7 +118,7 @@ bool is_set_name(const SetNaming& naming, std::string_view text) {
 }  // namespace
 
 std::vector<ImageSet> sets_of(const State& state, const File& folder) {
-  const SetNaming* const naming = state.naming(folder);
+  const SetNaming* const naming = state.set_names().naming(folder);
   if (naming == nullptr) return {};
   std::map<std::pair<std::string, std::uint64_t>, Found> sets;
   for (const auto& [name, id] : folder.children) {
@@ -252,7 +252,7 @@ void SetKeeper::run() {
       looked_.erase(id);
       safe_.forget(id);
     }
-    const bool is_inside = folder != nullptr && state.set_directory(id);
+    const bool is_inside = folder != nullptr && state.set_names().directory(id);
     if (folder != nullptr && folder->type == FileType::kDirectory && folder->parent && !is_inside) {
       scanned += examine(*folder);
     }
@@ -262,7 +262,7 @@ void SetKeeper::run() {
 
 void SetKeeper::set_changed(FileId folder, std::string_view name) {
   const State& state = pool_.state();
-  const auto set = state.set_of(folder, name);
+  const auto set = state.set_names().set_of(folder, name);
   if (!set) return;
   const auto link = state.lookup(set->first, kLatestName, ClientId{});
   if (!link || (*link)->target != set->second) return;
@@ -274,13 +274,13 @@ void SetKeeper::folder_changed(FileId folder) {
   changed_.insert(folder);
   directories_.changed(folder);
   const State& state = pool_.state();
-  const FileId directory = state.set_directory(folder);
+  const FileId directory = state.set_names().directory(folder);
   if (directory) changed_.insert(state.file(directory)->parent);
 }
 
 std::vector<ImageSet> SetKeeper::all_sets(const File& folder, const Policy& policy) {
   const State& state = pool_.state();
-  if (state.naming(folder) != nullptr) return sets_of(state, folder);
+  if (state.set_names().naming(folder) != nullptr) return sets_of(state, folder);
   return directories_.sets_of(folder, policy.get(PolicyKey::kImages));
 }
 
@@ -323,11 +323,12 @@ std::size_t SetKeeper::examine(const File& folder) {
 /// `latest` names a set. Only the manager makes links with such targets.
 bool SetKeeper::has_sets(const File& folder, const Policy& policy) const {
   const State& state = pool_.state();
-  if (policy.get(PolicyKey::kImages) > 0 || state.naming(folder) == nullptr) return true;
+  if (policy.get(PolicyKey::kImages) > 0 || state.set_names().naming(folder) == nullptr)
+    return true;
   if (state.set_generations().knows_whole(folder.id)) return true;
   const auto link = state.lookup(folder.id, kLatestName, ClientId{});
   if (!link || (*link)->type != FileType::kSymlink) return false;
-  const SetNaming* const naming = state.naming(folder);
+  const SetNaming* const naming = state.set_names().naming(folder);
   // Only the manager makes a link with the name of a set as target.
   return naming != nullptr && is_set_name(*naming, (*link)->target);
 }
@@ -427,11 +428,11 @@ void SetKeeper::choose(const File& folder, std::vector<ImageSet>& sets, std::uin
 bool SetKeeper::skips(const File& file) const {
   if (every_.empty()) return false;
   const State& state = pool_.state();
-  const FileId directory = state.set_directory(file.id);
+  const FileId directory = state.set_names().directory(file.id);
   const auto folder = every_.find(directory ? state.file(directory)->parent : file.parent);
   if (folder == every_.end() || folder->second.images.contains(file.id)) return false;
   if (wanted_.contains(file.id)) return false;
-  return directory || state.image_name(file.parent, file.name).has_value();
+  return directory || state.set_names().image_name(file.parent, file.name).has_value();
 }
 
 /// Wants the newest whole set of each application, or its newest set if the policy gives no number
@@ -440,7 +441,7 @@ void SetKeeper::want_newest(const File& folder) {
   const Policy policy = pool_.policy(folder);
   const std::vector<ImageSet> sets = all_sets(folder, policy);
   const bool knows_whole =
-      policy.get(PolicyKey::kImages) > 0 || pool_.state().naming(folder) == nullptr;
+      policy.get(PolicyKey::kImages) > 0 || pool_.state().set_names().naming(folder) == nullptr;
   std::map<std::string_view, const ImageSet*> newest;
   for (const ImageSet& set : sets) {
     if (!knows_whole || is_whole(set, policy)) {
@@ -474,8 +475,8 @@ void SetKeeper::want(FileId below) {
     }
     return;
   }
-  for (const auto& [sequence, id] : state.undrained()) {
-    if (state.is_below(id, below) && skips(*state.file(id))) wanted_.insert(id);
+  for (const auto& [sequence, id] : state.commits().undrained()) {
+    if (state.files().is_below(id, below) && skips(*state.file(id))) wanted_.insert(id);
   }
 }
 
@@ -483,10 +484,10 @@ bool SetKeeper::want_oldest() {
   // Sets that have just been drained will free memory first.
   if (forget_drained() || !wanted_.empty()) return true;
   const State& state = pool_.state();
-  for (const auto& [sequence, id] : state.undrained()) {
+  for (const auto& [sequence, id] : state.commits().undrained()) {
     const File& file = *state.file(id);
     if (!skips(file)) continue;
-    const FileId directory = state.set_directory(id);
+    const FileId directory = state.set_names().directory(id);
     const File& folder = *state.file(directory ? state.file(directory)->parent : file.parent);
     for (const ImageSet& set : all_sets(folder, pool_.policy(folder))) {
       const bool is_in = std::ranges::find(set.members, id) != set.members.end();
@@ -521,7 +522,7 @@ void SetKeeper::link(const File& folder, const SetsPlan& plan) {
   const File* link = there == folder.children.end() ? nullptr : pool_.state().file(there->second);
   if (link != nullptr && link->type != FileType::kSymlink) return;  // a user's own file
   // The program writes such a file itself.
-  const SetRules rules = pool_.state().set_rules(folder);
+  const SetRules rules = pool_.state().set_names().set_rules(folder);
   if (NamePatterns(rules.pointer).match(kLatestName)) return;
   std::vector<DrainedSet> drained;
   if (pool_.has_drain()) drained = newly_drained(folder, plan);

@@ -286,7 +286,7 @@ def test_safe_says_no_when_a_drained_file_was_spoiled_and_it_is_drained_again(po
     assert (pool.drain / "app.N0.T1").read_bytes() == data
     pool.stdchk("safe", pool.mount)
     log = pathlib.Path(pool.record["directory"]) / "manager.log"
-    assert "app.N0.T1 is not in the drain directory any more" in log.read_text()
+    assert "app.N0.T1 is missing or changed in the drain directory" in log.read_text()
 
 
 def test_down_drains_again_what_was_removed_from_the_drain_directory(pool):

@@ -43,7 +43,7 @@ def test_a_text_or_list_without_a_limit_is_refused_with_its_place(tmp_path, fiel
 def test_the_journal_s_texts_need_no_limit(tmp_path):
     made = generate(tmp_path, "struct Some { a @0 :Data; }", HEAD + "$Say.unlimited;\n")
     assert made.returncode == 0, made.stderr
-    assert "to.setA(put_bytes(check, from.a, kNoLimit));" in (tmp_path / "some.codec.h").read_text()
+    assert "to.setA(put_bytes(check, from.a, kNoLimit));" in (tmp_path / "some.encode.h").read_text()
 
 
 def test_comments_names_and_initial_values_are_copied_in_the_order_of_the_text(tmp_path):
@@ -80,4 +80,4 @@ struct Some $Say.title("some") {
         "",
     ]
     assert '/// Says "something".\nstruct Some' in structs
-    assert "old" not in (tmp_path / "some.codec.h").read_text()
+    assert "old" not in (tmp_path / "some.encode.h").read_text()

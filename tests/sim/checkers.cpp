@@ -167,7 +167,8 @@ std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
     }
     if (live == 0) {
       const manager::Stripe* const of = service.state().stripes().of(index);
-      if (of != nullptr && !service.state().may_be_lost(*of) && lost.could_be_made(index)) {
+      if (of != nullptr && !service.state().contents().may_be_lost(*of) &&
+          lost.could_be_made(index)) {
         wrong.push_back(fmt::format("copies: chunk {} could be made from its stripe", index));
       }
       return;

@@ -533,7 +533,7 @@ void Simulation::check_evicted() {
     const auto file = state.lookup(kRootFile, fmt::format("app.N{}.T1", i), ClientId{});
     if (!file.has_value() || !(*file)->newest.drained) continue;
     const manager::VersionData& version = (*file)->newest;
-    const ChunkMap map = state.map_page(version, 0, version.slices.size());
+    const ChunkMap map = state.contents().map_page(version, 0, version.slices.size());
     std::optional<std::vector<std::byte>> drained;
     for (const Slice& slice : map.slices) {
       const Chunk& chunk = map.chunks[slice.chunk];
@@ -635,7 +635,7 @@ void Simulation::final_checks() {
   const auto drained = [&] {
     const manager::State& state = cluster_.manager()->state();
     if (!state.mirror_queue().empty()) return false;
-    for (const auto& [sequence, id] : state.undrained()) {
+    for (const auto& [sequence, id] : state.commits().undrained()) {
       const auto* file = state.file(id);
       bool named = false;
       for (auto& [name, entry] : model_.names()) {

@@ -186,7 +186,7 @@ std::vector<std::string> LostBytes::check() {
     const Where where = place_of(copies, chunk);
     if (where != Where::kNowhere) note_places(chunk, where == Where::kHere, {});
   });
-  state().for_each_file([&](const manager::File& file) {
+  state().files().for_each([&](const manager::File& file) {
     check_version(file, file.newest, copies, wrong);
     for (const auto& [number, version] : file.older) check_version(file, version, copies, wrong);
   });

@@ -114,7 +114,7 @@ bool NodeFaults::all_at_hand() const {
     if (held_.holds(*each.node)) return false;
   }
   return std::ranges::any_of(
-      cluster_.manager()->planners().logs.counting(),
+      cluster_.manager()->planners().logs.complete_replicas(),
       [this](BenefactorId id) { return find_benefactor(cluster_, id) != nullptr; });
 }
 

@@ -73,8 +73,8 @@ BUGS = (
         "finish_later(call_id, Code::kDeadline, 1000 * deadline);",
         "pool-sim", "M9: "),
     Bug("epochs", "a manager answers what those by whom its standby decides do not have", "manager/recovery/log_replicas.cpp",
-        "return voters.ids.empty() || 2 * static_cast<std::size_t>(have) > voters.ids.size();",
-        "return voters.ids.empty() || have >= 0;",
+        "return quorum.ids.empty() || 2 * static_cast<std::size_t>(have) > quorum.ids.size();",
+        "return quorum.ids.empty() || have >= 0;",
         "pool-sim", "epochs: a manager answered|bytes: "),
     Bug("lost", "of a chunk with more copies than wanted the good ones go, and that of a dead benefactor stays",
         "manager/replication/copy_planner.cpp", "std::vector<Extent> out = view.bad;",
@@ -102,8 +102,8 @@ BUGS = (
         "const std::uint64_t wanted = set.whole > 0 ? set.whole : policy.get(PolicyKey::kImages);",
         "const std::uint64_t wanted = policy.get(PolicyKey::kImages);",
         "pool-sim", "sets: .* is the newest, and the link says"),
-    Bug("sets", "the link in the drain directory stays on a set that is replaced", "manager/state/state_versions.cpp",
-        "if (file->parent) leave_drained(*find(file->parent), file->name, file->newest.written);", "",
+    Bug("sets", "the link in the drain directory stays on a set that is replaced", "manager/state/version_commands.cpp",
+        "links_.leave_drained(*file, file->newest.written);", "",
         "engine-sim", "sets: the link in the drain directory names"),
 )
 

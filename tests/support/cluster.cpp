@@ -109,7 +109,7 @@ void ManagerNode::rebuilt(bool found) {
   if (!found) return;
   node_->reactor.schedule_after(Duration::zero(), [this] {
     start_service();
-    if (standby_ != nullptr) standby_->tell(service_->state().epoch());
+    if (standby_ != nullptr) standby_->announce(service_->state().epoch());
     rebuilder_.reset();
   });
 }

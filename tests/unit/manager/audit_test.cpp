@@ -91,16 +91,18 @@ const std::vector<Rule> kRules = {
     {"a slice goes beyond its end", [](Tables& t) { --t.version().size_bytes; }},
     {"its directory is gone", [](Tables& t) { t.file().parent = kNobody; }},
     {"its directory does not have it", [](Tables& t) { t.folder().children.clear(); }},
-    {"it has no name and nobody has it open", [](Tables& t) { t.file().parent = {}; }},
+    {"it has no name, and no session has it open", [](Tables& t) { t.file().parent = {}; }},
     {"its entry ghost is no file", [](Tables& t) { t.folder().children["ghost"] = kNobody; }},
     {"its entry other is another file's",
      [](Tables& t) { t.folder().children["other"] = t.image; }},
     {"its new entry n is no file", [](Tables& t) { t.folder().pending_children["n"] = t.image; }},
     {"its directories are miscounted", [](Tables& t) { ++t.folder().subdirectories; }},
     {"the drain's list is wrong about it",
-     [](Tables& t) { writable(t.state().undrained()).clear(); }},
-    {"the list of what can be evicted is wrong about it",
-     [](Tables& t) { writable(t.state().evictable()).emplace(t.version().sequence, t.image); }},
+     [](Tables& t) { writable(t.state().commits().undrained()).clear(); }},
+    {"the list of evictable files is wrong about it",
+     [](Tables& t) {
+       writable(t.state().commits().evictable()).emplace(t.version().sequence, t.image);
+     }},
     {"an older version is kept for nobody", [](Tables& t) { t.file().older[5].version = 5; }},
     {"an older version has another's number",
      [](Tables& t) {
@@ -121,7 +123,7 @@ const std::vector<Rule> kRules = {
      [](Tables& t) {
        t.move(t.chunk(), {t.copy(), {BenefactorId{999}, 0}});
      }},
-    {"a chunk of it has no place, and the drain directory does not have it",
+    {"one of its chunks is neither in memory nor in the drain directory",
      [](Tables& t) { t.move(t.chunk(), {}); }},
     {"two copies are on benefactor",
      [](Tables& t) {

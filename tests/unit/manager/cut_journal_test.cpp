@@ -61,8 +61,8 @@ struct TestPool {
 TEST_CASE("what the journal does not get is no record of its epoch") {
   State state;
   REQUIRE(state.apply(BeginEpoch{Epoch{1}}));
-  REQUIRE(
-      state.make_pending(FileId{7}, NewName{kRootFile, "new", 0644, 0, 0, 0, {}}, ClientId{3}, 0));
+  REQUIRE(state.pending().make(FileId{7}, NewName{kRootFile, "new", 0644, 0, 0, 0, {}}, ClientId{3},
+                               0));
   REQUIRE(state.apply_unjournalled(ChangeXattr{{ClientId{3}, FileId{7}, "user.a", "1"}, 0}));
   CHECK_FALSE(state.lacks(Epoch{1}, 1));
   CHECK(state.lacks(Epoch{1}, 2));

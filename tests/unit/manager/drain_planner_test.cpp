@@ -169,7 +169,7 @@ TEST_CASE("M5: under pressure drained files are given up, oldest first, and undr
   one.fail_with = Code::kDrainFailed;
   REQUIRE(client.write("c", 1 << 20, 0));
   REQUIRE(client.write("d", 1 << 20, 0));
-  CHECK(world.service->state().evictable().size() <= 1);
+  CHECK(world.service->state().commits().evictable().size() <= 1);
   const auto old_id = client.lookup("old")->id;
   const auto map = client.call(msg::GetMap{client.id, old_id});
   REQUIRE(map);
@@ -538,7 +538,7 @@ TEST_CASE("files that do not fit into the drain space together are drained one a
   }
   one.served.clear();
   one.held.clear();
-  for (int i = 0; i < 240 && !world.service->state().undrained().empty(); ++i) {
+  for (int i = 0; i < 240 && !world.service->state().commits().undrained().empty(); ++i) {
     const auto asked = std::move(one.served);
     auto held = std::move(one.held);
     one.served.clear();
@@ -557,7 +557,7 @@ TEST_CASE("files that do not fit into the drain space together are drained one a
     }
     run(world, 500ms, {&one}, &client);
   }
-  CHECK(world.service->state().undrained().empty());
+  CHECK(world.service->state().commits().undrained().empty());
 }
 
 TEST_CASE("a restarted manager changes no name before the benefactors of the one before are back") {
@@ -890,7 +890,7 @@ TEST_CASE("files that hang when they get their names stall no others") {
   CHECK(client.call(msg::DrainNow{kRootFile})->pending_files == kHung);
   one.hangs_at = [](const msg::Request&) { return false; };
   run(world, 60s, {&one}, &client);
-  CHECK(world.service->state().undrained().empty());
+  CHECK(world.service->state().commits().undrained().empty());
 }
 
 TEST_CASE("slow storage gets no more requests at once") {

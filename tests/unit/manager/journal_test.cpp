@@ -362,14 +362,14 @@ TEST_CASE("a drain directory is shown as drained files that are nowhere in memor
     REQUIRE(found);
     return *found;
   };
-  CHECK(state.file_count() == 6);
+  CHECK(state.files().size() == 6);
   CHECK(find(kRootFile, "empty")->mode == 0640);
   CHECK(find(kRootFile, "link")->target == "heat/deep");
   const File* image = find(find(find(kRootFile, "heat")->id, "deep")->id, "heat.N1.T2");
-  const Attributes attributes = state.attributes(*image);
+  const Attributes attributes = state.files().attributes(*image);
   CHECK(attributes.size_bytes == 1000);
   CHECK(attributes.drain == DrainState::kDrained);
-  CHECK(state.map_page(image->newest, 0, 9).chunks.at(0).copies.empty());
+  CHECK(state.contents().map_page(image->newest, 0, 9).chunks.at(0).copies.empty());
   CHECK_FALSE(std::filesystem::exists(root + "/.stdchk-drain/9.1"));
 }
 
@@ -392,7 +392,7 @@ TEST_CASE("links and FIFOs in a drain directory lead a new pool nowhere and do n
   State state;
   REQUIRE(import_drained(root, [&](Command command) { REQUIRE(state.apply(command)); }));
   CHECK(std::filesystem::exists(elsewhere.path + "/keep"));
-  CHECK(state.file_count() == 9);  // a, b, c, their files, a/folder, c/fifo, and the root
+  CHECK(state.files().size() == 9);  // a, b, c, their files, a/folder, c/fifo, and the root
   const auto fifo = state.lookup((*state.lookup(kRootFile, "c", {}))->id, "fifo", {});
   REQUIRE(fifo);
   CHECK((*fifo)->type == FileType::kFifo);
@@ -450,7 +450,7 @@ TEST_CASE("what a manifest says of the drained file beside it is known of its ch
     REQUIRE(import_drained(root, [&](Command command) { REQUIRE(state.apply(command)); }));
     const auto file = state.lookup(kRootFile, "a", {});
     REQUIRE(file);
-    const ChunkMap map = state.map_page((*file)->newest, 0, 99);
+    const ChunkMap map = state.contents().map_page((*file)->newest, 0, 99);
     Found found;
     for (const Slice& slice : map.slices) {
       found.emplace_back(slice.file_offset, slice.length, map.chunks[slice.chunk].crc);
@@ -471,7 +471,7 @@ TEST_CASE("what a manifest says of the drained file beside it is known of its ch
   REQUIRE(import_drained(root, apply, Duration{}));
   const auto unread = late.lookup(kRootFile, "a", {});
   REQUIRE(unread);
-  CHECK(late.map_page((*unread)->newest, 0, 9).chunks.size() == 1);
+  CHECK(late.contents().map_page((*unread)->newest, 0, 9).chunks.size() == 1);
   // Storage may round a time down to seconds. It never makes a time later.
   CHECK(import_with(entry("1235000000000", "1504", pieces)) == known);
   CHECK(import_with(entry("1234000000499", "1504", pieces)) == unknown);

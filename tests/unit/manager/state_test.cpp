@@ -60,7 +60,7 @@ TEST_CASE("equal chunks of two files are kept once and go with the last of them"
   CHECK(state.take_freed().empty());
   REQUIRE(state.apply(RemoveName{kRootFile, "b"}));
   CHECK(state.take_freed() == std::vector<FreedExtent>{{{BenefactorId{1}, 4096}, 1088}});
-  CHECK(state.file_count() == 1);
+  CHECK(state.files().size() == 1);
 }
 
 TEST_CASE("all may make names in the root of a pool, and none may take another user's") {
@@ -74,8 +74,8 @@ TEST_CASE("a pinned version keeps its chunks while newer ones are committed") {
   REQUIRE(state.apply(write({10}, 0, chunk_at(2))));
   CHECK(state.take_freed().empty());
   REQUIRE(state.version({10}, 1) != nullptr);
-  CHECK(state.map_page(*state.version({10}, 1), 0, 10).chunks[0] == chunk_at(1));
-  CHECK(state.map_page(*state.version({10}, 0), 0, 10).chunks[0] == chunk_at(2));
+  CHECK(state.contents().map_page(*state.version({10}, 1), 0, 10).chunks[0] == chunk_at(1));
+  CHECK(state.contents().map_page(*state.version({10}, 0), 0, 10).chunks[0] == chunk_at(2));
   state.unpin({10}, 1);
   CHECK(state.version({10}, 1) == nullptr);
   CHECK(state.take_freed().size() == 1);
@@ -87,7 +87,7 @@ TEST_CASE("a removed file that is kept open loses its content with the last keep
   state.keep({10});
   REQUIRE(state.apply(RemoveName{kRootFile, "a"}));
   REQUIRE(state.file({10}) != nullptr);
-  CHECK(state.attributes(*state.file({10})).link_count == 0);
+  CHECK(state.files().attributes(*state.file({10})).link_count == 0);
   CHECK(state.take_freed().empty());
   state.unkeep({10});
   CHECK(state.file({10}) == nullptr);
@@ -97,21 +97,21 @@ TEST_CASE("a removed file that is kept open loses its content with the last keep
 TEST_CASE("a pending file is seen by its viewers only, by all after its commit") {
   State state;
   const ClientId me{7};
-  REQUIRE(state.make_pending({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, me, 5));
+  REQUIRE(state.pending().make({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, me, 5));
   state.keep({10});
   CHECK(state.lookup(kRootFile, "a", me).has_value());
   CHECK_FALSE(state.lookup(kRootFile, "a", ClientId{8}).has_value());
   CommitVersion commit = write({10}, 0, chunk_at(1));
-  commit.create = state.new_name({10});
+  commit.create = state.pending().new_name({10});
   REQUIRE(commit.create);
   REQUIRE(state.apply(commit));
   CHECK(state.lookup(kRootFile, "a", ClientId{8}).has_value());
-  CHECK_FALSE(state.new_name({10}));
+  CHECK_FALSE(state.pending().new_name({10}));
 }
 
 TEST_CASE("a pending file without a commit goes with its last keep") {
   State state;
-  REQUIRE(state.make_pending({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, {7}, 5));
+  REQUIRE(state.pending().make({10}, {kRootFile, "a", 0600, 0, 0, 0, {}}, {7}, 5));
   state.keep({10});
   state.unkeep({10});
   CHECK(state.file({10}) == nullptr);
@@ -122,13 +122,13 @@ TEST_CASE("a pending file without a commit goes with its last keep") {
 TEST_CASE("a pending file renamed over a committed one replaces it with its commit") {
   State state;
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
-  REQUIRE(state.make_pending({11}, {kRootFile, "tmp", 0600, 0, 0, 0, {}}, {7}, 5));
+  REQUIRE(state.pending().make({11}, {kRootFile, "tmp", 0600, 0, 0, 0, {}}, {7}, 5));
   state.keep({11});
-  REQUIRE(state.rename_pending({11}, kRootFile, "a"));
+  REQUIRE(state.pending().rename({11}, kRootFile, "a"));
   CHECK((*state.lookup(kRootFile, "a", ClientId{7}))->id == FileId{11});
   CHECK(find(state, "a") == FileId{10});
   CommitVersion commit = write({11}, 0, chunk_at(2));
-  commit.create = state.new_name({11});
+  commit.create = state.pending().new_name({11});
   const auto outcome = state.apply(commit);
   REQUIRE(outcome);
   CHECK(outcome->replaced == FileId{10});
@@ -146,9 +146,9 @@ TEST_CASE(
   commit.set_size = true;
   commit.size_bytes = 650;
   REQUIRE(state.apply(commit));
-  const ChunkMap map = state.map_page(*state.version({10}, 0), 0, 10);
+  const ChunkMap map = state.contents().map_page(*state.version({10}, 0), 0, 10);
   CHECK(map.slices == std::vector<Slice>{{0, 500, 0, 0}, {600, 50, 0, 1}});
-  CHECK(state.attributes(*state.file({10})).size_bytes == 650);
+  CHECK(state.files().attributes(*state.file({10})).size_bytes == 650);
 }
 
 TEST_CASE(
@@ -225,9 +225,9 @@ TEST_CASE("a restored snapshot is the same state, and so is the replayed journal
   State restored;
   for (const Command& command : expected) REQUIRE(restored.apply(command));
   CHECK(snapshot_of(restored) == expected);
-  CHECK(restored.undrained() == state.undrained());
-  CHECK(restored.evictable() == state.evictable());
-  CHECK(restored.logical_bytes() == state.logical_bytes());
+  CHECK(restored.commits().undrained() == state.commits().undrained());
+  CHECK(restored.commits().evictable() == state.commits().evictable());
+  CHECK(restored.commits().logical_bytes() == state.commits().logical_bytes());
   CHECK(restored.chunks().stored_bytes() == state.chunks().stored_bytes());
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("M5: a chunk that an undrained version refers to cannot be evicted") {
   REQUIRE(state.apply(Drained{{11}, 1}));
   REQUIRE(state.apply(Evict{{10}, 1, {0}}));
   CHECK(state.take_freed().size() == 1);
-  CHECK(state.map_page(*state.version({11}, 0), 0, 1).chunks[0].copies.empty());
+  CHECK(state.contents().map_page(*state.version({11}, 0), 0, 1).chunks[0].copies.empty());
 }
 
 TEST_CASE(
@@ -249,12 +249,12 @@ TEST_CASE(
   State state;
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
   REQUIRE(state.apply(Drained{{10}, 1}));
-  CHECK(state.evictable().size() == 1);
+  CHECK(state.commits().evictable().size() == 1);
   CHECK(state.apply(DrainLost{{10}, 2}).error().code == Code::kStale);
   REQUIRE(state.apply(DrainLost{{10}, 1}));
   CHECK(state.apply(DrainLost{{10}, 1}).error().code == Code::kStale);
-  CHECK(state.evictable().empty());
-  CHECK(state.undrained().size() == 1);
+  CHECK(state.commits().evictable().empty());
+  CHECK(state.commits().undrained().size() == 1);
   CHECK_FALSE(state.apply(Evict{{10}, 1, {0}}));
   REQUIRE(state.apply(Drained{{10}, 1}));
   REQUIRE(state.apply(Evict{{10}, 1, {0}}));
@@ -292,15 +292,15 @@ TEST_CASE("a drained version that memory gets back stays what it was, and draine
   CHECK(now.mtime_ns == 55);
   CHECK(now.size_bytes == 2000);
   CHECK(now.copies == 2);
-  CHECK(state.map_page(now, 0, 10).chunks.size() == 2);
-  CHECK(state.map_page(now, 0, 10).chunks[0].copies == chunk_at(4).copies);
+  CHECK(state.contents().map_page(now, 0, 10).chunks.size() == 2);
+  CHECK(state.contents().map_page(now, 0, 10).chunks[0].copies == chunk_at(4).copies);
   CHECK(state.set_generations().newest(kRootFile, {"app", 0, 1}) == generation);
   CHECK(state.sequence() == 3);
   CHECK(state.history().images == 3);
-  CHECK(state.undrained().count({sequence, {10}}) == 0);
-  CHECK(state.evictable().count({sequence, {10}}) == 1);
+  CHECK(state.commits().undrained().count({sequence, {10}}) == 0);
+  CHECK(state.commits().evictable().count({sequence, {10}}) == 1);
   // A reader of the previous version finds its bytes in their old place.
-  CHECK(state.needs_drained(*state.version({10}, 1)));
+  CHECK(state.contents().needs_drained(*state.version({10}, 1)));
   CHECK(state.version({10}, 1)->aside == 0);
   State restored;
   for (const Command& command : snapshot_of(state)) REQUIRE(restored.apply(command));
@@ -339,7 +339,7 @@ TEST_CASE("a version is drained only while it is the newest") {
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
   REQUIRE(state.apply(write({10}, 0, chunk_at(2))));
   CHECK(state.apply(Drained{{10}, 1}).error().code == Code::kStale);
-  CHECK(state.undrained().size() == 1);
+  CHECK(state.commits().undrained().size() == 1);
 }
 
 TEST_CASE("a file that loses its name is set aside first, and its versions say where") {
@@ -405,9 +405,11 @@ TEST_CASE("a folder's policy holds below it where nothing nearer is set, and is 
   REQUIRE(state.apply(create({10}, "f", chunk_at(1), {21})));
   REQUIRE(state.apply(SetPolicy{kRootFile, {{{PolicyKey::kKeep, 2}, {PolicyKey::kCopies, 3}}}, 5}));
   REQUIRE(state.apply(SetPolicy{{20}, {{{PolicyKey::kKeep, 4}}}, 6}));
-  const auto keep = [](const State& of) { return of.policy(*of.file({10})).get(PolicyKey::kKeep); };
+  const auto keep = [](const State& of) {
+    return of.files().policy(*of.file({10})).get(PolicyKey::kKeep);
+  };
   CHECK(keep(state) == 4);
-  CHECK(state.policy(*state.file({10})).get(PolicyKey::kCopies) == 3);
+  CHECK(state.files().policy(*state.file({10})).get(PolicyKey::kCopies) == 3);
   CHECK(state.file({20})->ctime_ns == 6);
   State copy;
   for (const Command& command : snapshot_of(state)) REQUIRE(copy.apply(command));
@@ -427,8 +429,8 @@ TEST_CASE("a pending file has the policy of the folder that it is to be in") {
   State state;
   REQUIRE(state.apply(AddDirectory{{20}, kRootFile, "a", 0755}));
   REQUIRE(state.apply(SetPolicy{{20}, {{{PolicyKey::kCopies, 2}}}, 5}));
-  REQUIRE(state.make_pending({10}, {{20}, "f", 0600, 0, 0, 0, {}}, {7}, 5));
-  CHECK(state.policy(*state.file({10})).get(PolicyKey::kCopies) == 2);
+  REQUIRE(state.pending().make({10}, {{20}, "f", 0600, 0, 0, 0, {}}, {7}, 5));
+  CHECK(state.files().policy(*state.file({10})).get(PolicyKey::kCopies) == 2);
 }
 
 TEST_CASE("a file with two names is one file, and goes with the last of them") {
@@ -437,15 +439,15 @@ TEST_CASE("a file with two names is one file, and goes with the last of them") {
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
   REQUIRE(state.apply(AddLink{{10}, {20}, "b", 5}));
   CHECK(find(state, "b", {20}) == FileId{10});
-  CHECK(state.attributes(*state.file({10})).link_count == 2);
-  CHECK(state.logical_bytes() == 1000);
+  CHECK(state.files().attributes(*state.file({10})).link_count == 2);
+  CHECK(state.commits().logical_bytes() == 1000);
   CHECK_FALSE(state.apply(AddLink{{20}, kRootFile, "e"}));
   CHECK_FALSE(state.apply(AddLink{{10}, kRootFile, "a"}));
   CHECK(state.apply(RemoveName{kRootFile, "a"}));
   CHECK(state.take_freed().empty());
   CHECK(state.path(*state.file({10})) == "d/b");
-  CHECK(state.attributes(*state.file({10})).link_count == 1);
-  CHECK(state.logical_bytes() == 1000);
+  CHECK(state.files().attributes(*state.file({10})).link_count == 1);
+  CHECK(state.commits().logical_bytes() == 1000);
   CHECK(state.apply(RemoveName{{20}, "b"}));
   CHECK(state.take_freed().size() == 1);
   CHECK(state.file({10}) == nullptr);
@@ -470,7 +472,7 @@ TEST_CASE("a rename over one of two names leaves the other, and two names of a f
   REQUIRE(state.apply(AddLink{{10}, kRootFile, "c"}));
   CHECK(state.apply(create({12}, "c", chunk_at(3))));
   CHECK(find(state, "c") == FileId{12});
-  CHECK(state.attributes(*state.file({10})).link_count == 2);
+  CHECK(state.files().attributes(*state.file({10})).link_count == 2);
 }
 
 TEST_CASE("names of a drained file are names of one file in the drain directory") {
@@ -518,7 +520,7 @@ TEST_CASE("FIFOs and sockets are made in the drain directory, devices are not") 
   REQUIRE(state.apply(AddNode{{30}, kRootFile, "f", FileType::kFifo, 0640, 1, 2, 0, 5, true}));
   REQUIRE(state.apply(
       AddNode{{31}, kRootFile, "n", FileType::kCharacterDevice, 0640, 1, 2, 0x103, 5, true}));
-  CHECK(state.attributes(*state.file({31})).device == 0x103);
+  CHECK(state.files().attributes(*state.file({31})).device == 0x103);
   REQUIRE(state.mirror_queue().size() == 1);
   CHECK(state.mirror_queue().begin()->second.mode == (S_IFIFO | 0640));
   CHECK_FALSE(state.apply(AddNode{{32}, kRootFile, "r", FileType::kRegular}));
@@ -560,7 +562,7 @@ TEST_CASE("a version says how it was named until something else is written") {
   CommitVersion first = create({10}, "a", chunk_at(1));
   first.naming = NamingState::kDidNotPay;
   REQUIRE(state.apply(first));
-  const auto naming = [](const State& of) { return of.attributes(*of.file({10})).naming; };
+  const auto naming = [](const State& of) { return of.files().attributes(*of.file({10})).naming; };
   CHECK(naming(state) == NamingState::kDidNotPay);
   CommitVersion nothing;  // the commit only truncates
   nothing.file = {10};

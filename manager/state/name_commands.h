@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+
+#include "core/base/result.h"
+#include "manager/journal/command.h"
+#include "manager/state/catalog.h"
+#include "manager/state/hard_links.h"
+
+namespace stdchk::manager {
+
+/// A NameCommands executes commands on names, attributes and sets of images.
+///
+/// Owns: nothing; the catalog outlives it. Threads: one.
+/// Errors: a command that fails changes nothing.
+class NameCommands {
+ public:
+  explicit NameCommands(Catalog& catalog)
+      : catalog_(catalog), files_(catalog.files), links_(catalog) {}
+
+  Result<Outcome> run(const AddDirectory& command);
+  Result<Outcome> run(const AddSymlink& command);
+  Result<Outcome> run(const RemoveName& command);
+  Result<Outcome> run(const RenameName& command);
+  Result<Outcome> run(const ChangeAttributes& command);
+  Result<Outcome> run(const ChangeXattr& command);
+  Result<Outcome> run(const SetPolicy& command);
+  Result<Outcome> run(const SetLatest& command);
+  Result<Outcome> run(const BeginGeneration& command);
+
+ private:
+  Result<Outcome> exchange(File& from, File& to, const RenameName& command);
+  void mirror_rename(File& file, const std::string& from, const std::string& to,
+                     const File* replaced);
+  void mirror_exchange(File& a, const std::string& path_a, File& b, const std::string& path_b);
+
+  Catalog& catalog_;
+  FileTable& files_;
+  HardLinks links_;
+};
+
+}  // namespace stdchk::manager

@@ -1,0 +1,94 @@
+#include "manager/state/pending_names.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace stdchk::manager {
+namespace {
+
+/// Returns true for a name with a star that the link `latest` names. Such a name comes from a
+/// program that has opened the link, which stands for a set, as a file.
+bool is_latest_target(const FileTable& files, const File& folder, std::string_view name) {
+  if (name.find('*') == std::string_view::npos) return false;
+  const auto link_at = folder.children.find(kLatestName);
+  if (link_at == folder.children.end()) return false;
+  const File& latest = *files.file(link_at->second);
+  return latest.type == FileType::kSymlink && latest.target == name;
+}
+
+}  // namespace
+
+Result<const File*> PendingNames::make(FileId id, const NewName& name, ClientId viewer,
+                                       std::int64_t now_ns) {
+  STDCHK_ASSIGN(File * parent, files_.find_directory(name.parent));
+  STDCHK_TRY(check_name(name.name));
+  if (parent->pending_children.count(name.name) > 0) return fail(Code::kExists, "manager.create");
+  if (is_latest_target(files_, *parent, name.name)) {
+    return fail(Code::kInvalidArgument, "manager.latest");
+  }
+  File& made = files_.add(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
+  made.pending = std::make_unique<PendingName>(PendingName{name.parent, name.name, {viewer}});
+  parent->pending_children.emplace(name.name, id);
+  return &made;
+}
+
+void PendingNames::make_unnamed(FileId id, const NewName& name, std::int64_t now_ns) {
+  files_.add(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
+}
+
+void PendingNames::join(FileId id, ClientId viewer) {
+  File* joined = files_.find(id);
+  if (joined == nullptr || !joined->pending) return;
+  auto& viewers = joined->pending->viewers;
+  if (std::find(viewers.begin(), viewers.end(), viewer) == viewers.end()) viewers.push_back(viewer);
+}
+
+void PendingNames::leave(FileId id, ClientId viewer) {
+  File* left = files_.find(id);
+  if (left != nullptr && left->pending) std::erase(left->pending->viewers, viewer);
+}
+
+void PendingNames::drop(FileId id) {
+  File* dropped = files_.find(id);
+  if (dropped == nullptr || !dropped->pending) return;
+  if (File* parent = files_.find(dropped->pending->parent)) {
+    parent->pending_children.erase(dropped->pending->name);
+  }
+  dropped->pending.reset();
+}
+
+Status PendingNames::rename(FileId id, FileId to_parent, std::string_view to_name) {
+  STDCHK_TRY(check_name(to_name));
+  STDCHK_ASSIGN(File * parent, files_.find_directory(to_parent));
+  File* renamed = files_.find(id);
+  if (renamed == nullptr || !renamed->pending) return fail(Code::kNotFound, "manager.rename");
+  const auto taken = parent->children.find(to_name);
+  if (taken != parent->children.end() && files_.file(taken->second)->type == FileType::kDirectory) {
+    return fail(Code::kIsDirectory, "manager.rename");
+  }
+  const auto other = parent->pending_children.find(to_name);
+  if (other != parent->pending_children.end() && other->second != id) {
+    drop(other->second);
+  }
+  PendingName next{to_parent, std::string(to_name), std::move(renamed->pending->viewers)};
+  files_.find(renamed->pending->parent)->pending_children.erase(renamed->pending->name);
+  *renamed->pending = std::move(next);
+  parent->pending_children[std::string(to_name)] = id;
+  return {};
+}
+
+std::optional<NewName> PendingNames::new_name(FileId id) const {
+  const File* of = files_.file(id);
+  if (of == nullptr || !of->pending) return std::nullopt;
+  return NewName{of->pending->parent,
+                 of->pending->name,
+                 of->mode,
+                 of->uid,
+                 of->gid,
+                 of->atime_ns,
+                 {of->xattrs.begin(), of->xattrs.end()}};
+}
+
+}  // namespace stdchk::manager
