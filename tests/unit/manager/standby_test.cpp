@@ -292,7 +292,7 @@ TEST_CASE("what a manager has not answered when most keepers left it, it never a
   CHECK_FALSE(late);
   CHECK(scene.superseded == Epoch{});
   // The manager learns of its successor as soon as the successor reaches it.
-  host.standby->tell(Epoch{kEpochBlock});
+  host.standby->announce(Epoch{kEpochBlock});
   host.to_manager.stall(false);
   scene.pass(10s);
   CHECK(scene.superseded == Epoch{kEpochBlock});
