@@ -33,6 +33,12 @@ bool spares_the_rest(const rpc::Answer& answer) {
   return code == Code::kPeerLost || code == Code::kCancelled || code == Code::kBusy;
 }
 
+/// Returns true while the file has a name, and `version` is its newest version.
+bool is_newest(const State& state, FileId file, Version version) {
+  const File* found = state.file(file);
+  return found != nullptr && found->parent && found->newest.version == version;
+}
+
 /// Returns the time that a request for so many bytes may take at a benefactor.
 Duration deadline_for(const Pool& pool, std::uint64_t bytes) {
   Duration deadline = limits::kOperationDeadline;
@@ -304,7 +310,7 @@ bool DrainPlanner::plan_slice(const File& file, std::uint32_t number, PiecePlan&
                         chunk.length,      chunk.crc,    chunk.name};
   if (chunk.copies.empty()) {
     if (mirror_.blocks(file)) return false;
-    Request& request = add_piece(plan, plan.any, number, piece);
+    Request& request = plan.add(plan.any, number, piece);
     request.pieces.base_path = plan.job.path = state.path(file);
     return true;
   }
@@ -318,31 +324,25 @@ bool DrainPlanner::plan_slice(const File& file, std::uint32_t number, PiecePlan&
     return false;
   }
   piece.extent_offset = copy->offset;
-  add_piece(plan, copy->benefactor, number, piece);
+  plan.add(copy->benefactor, number, piece);
   return true;
 }
 
-/// Adds the piece to the open request to the benefactor. Returns this request.
-DrainPlanner::Request& DrainPlanner::add_piece(PiecePlan& plan, BenefactorId benefactor,
-                                               std::uint32_t number, const msg::DrainPiece& piece) {
+DrainPlanner::Request& DrainPlanner::PiecePlan::add(BenefactorId benefactor, std::uint32_t number,
+                                                    const msg::DrainPiece& piece) {
   const auto is_full = [](const Request& request) {
     return request.bytes >= kRequestBytesMax ||
            request.pieces.pieces.size() == limits::kMapPageSlicesMax;
   };
-  Request& request = plan.open[benefactor];
-  if (is_full(request)) plan.job.requests.push_back(std::exchange(request, {}));
+  Request& request = open[benefactor];
+  if (is_full(request)) job.requests.push_back(std::exchange(request, {}));
   request.benefactor = benefactor;
-  request.pieces.file = plan.job.file;
-  request.pieces.number = plan.job.number;
+  request.pieces.file = job.file;
+  request.pieces.number = job.number;
   request.pieces.pieces.push_back(piece);
   request.slices.push_back(number);
   request.bytes += piece.length;
   return request;
-}
-
-bool DrainPlanner::current(const Job& job) const {
-  const File* file = pool_.state().file(job.file);
-  return file != nullptr && file->parent && file->newest.version == job.version;
 }
 
 DrainPlanner::Job* DrainPlanner::job_of(FileId file, std::uint64_t number) {
@@ -353,7 +353,8 @@ DrainPlanner::Job* DrainPlanner::job_of(FileId file, std::uint64_t number) {
 /// Advances the job by one step. May end the job.
 void DrainPlanner::step(Job& job) {
   if (job.phase == Phase::kPieces) {
-    if (!current(job)) return end_job(job, false, "has a newer version");
+    if (!is_newest(pool_.state(), job.file, job.version))
+      return end_job(job, false, "has a newer version");
     if (job.done == job.requests.size()) {
       job.phase = Phase::kWaitsForName;
     } else {
@@ -497,7 +498,8 @@ void DrainPlanner::pieces_done(Job& job, BenefactorId benefactor, const rpc::Ans
 // ---- naming drained files ---------------------------------------------------------------------
 
 void DrainPlanner::finish(Job& job) {
-  if (!current(job)) return end_job(job, false, "has a newer version");
+  if (!is_newest(pool_.state(), job.file, job.version))
+    return end_job(job, false, "has a newer version");
   const File& file = *pool_.state().file(job.file);
   if (!mirror_.try_end_wait() || mirror_.blocks(file) || sets_.holds(file)) return;
   // Two files had the same name one after the other: the later job waits for its turn.
@@ -601,7 +603,8 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
   }
   jobs_max_ = std::min(2 * jobs_max_, kJobsMax);
   // A Drained record for a file without this version could not be replayed after a restart.
-  if (!current(*job)) return end_job(*job, false, "was removed or has a newer version");
+  if (!is_newest(pool_.state(), job->file, job->version))
+    return end_job(*job, false, "was removed or has a newer version");
   job->phase = Phase::kRecording;
   pool_.execute(Drained{file, job->version}, [this, file, number](const Result<Outcome>& outcome) {
     Job* recorded = job_of(file, number);

@@ -110,6 +110,10 @@ class DrainPlanner {
     Job& job;
     BenefactorId any;  ///< a usable benefactor, for pieces that none has in memory
     std::map<BenefactorId, Request> open;
+
+    /// Adds the piece of slice `number` to the open request to the benefactor. Returns this
+    /// request.
+    Request& add(BenefactorId benefactor, std::uint32_t number, const msg::DrainPiece& piece);
   };
 
   /// The rest of a failed attempt, which the next attempt continues.
@@ -128,8 +132,6 @@ class DrainPlanner {
   bool start_job(FileId file, DrainQueue::Place place);
   bool plan(const File& file, Job& job);
   bool plan_slice(const File& file, std::uint32_t number, PiecePlan& plan);
-  static Request& add_piece(PiecePlan& plan, BenefactorId benefactor, std::uint32_t number,
-                            const msg::DrainPiece& piece);
   bool is_usable(BenefactorId benefactor) const;
   void step(Job& job);
   void send_pieces(Job& job);
@@ -152,7 +154,6 @@ class DrainPlanner {
   void drop_temporaries();
   void drop_left(bool all);
   void drop_unused_asides();
-  bool current(const Job& job) const;
   bool has_failed(FileId file) const;
   bool is_path_in_use(const msg::MirrorChange& change) const;
   Job* job_of(FileId file, std::uint64_t number);
