@@ -15,10 +15,15 @@ SessionPtr SessionTable::find(SessionId id) const {
 void SessionTable::add(const SessionPtr& session) {
   by_file_[session->file()] = session;
   by_id_[session->id()] = session;
+  const Resumer& resumer = session->resumer();
+  if (resumer.is_pending() && resumer.parent()) {
+    pending_[{resumer.parent(), resumer.name()}] = session->file();
+  }
 }
 
 void SessionTable::remove(const Session& session) {
   by_id_.erase(session.id());
+  drop_name(session);
   // Another session may have opened the file meanwhile.
   const auto found = by_file_.find(session.file());
   if (found != by_file_.end() && found->second.get() == &session) by_file_.erase(found);
@@ -26,6 +31,7 @@ void SessionTable::remove(const Session& session) {
 
 void SessionTable::let_go() {
   by_id_.clear();
+  pending_.clear();
   for (const auto& [file, session] : by_file_) session->let_go();
   by_file_.clear();
 }

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "client/net/shared.h"
 #include "client/write/session.h"
@@ -15,7 +17,8 @@ namespace stdchk::client {
 ///
 /// Owns: the sessions, each until it has ended; the errors of lost early closes.
 /// Threads: any, with the engine's lock held.
-/// Limits: remembers kLostMax lost early closes; further ones are forgotten.
+/// Limits: remembers kLostMax lost early closes; further ones are forgotten. A call takes time in
+///   proportion to the logarithm of the sessions, but for each().
 class SessionTable {
  public:
   static constexpr std::size_t kLostMax = 65536;
@@ -50,6 +53,9 @@ class SessionTable {
 
  private:
   SessionPtr pending(FileId parent, std::string_view name) const STDCHK_REQUIRES(engine_lock);
+  void note_name(Session& session, FileId parent, std::string_view name)
+      STDCHK_REQUIRES(engine_lock);
+  void drop_name(const Session& session) STDCHK_REQUIRES(engine_lock);
   SessionPtr pending_of(const msg::Request& request) const STDCHK_REQUIRES(engine_lock);
   void note_change(const msg::Request& request, const msg::Reply& reply)
       STDCHK_REQUIRES(engine_lock);
@@ -57,6 +63,8 @@ class SessionTable {
   Shared& shared_;
   std::map<FileId, SessionPtr> by_file_ STDCHK_GUARDED_BY(engine_lock);
   std::map<SessionId, SessionPtr> by_id_ STDCHK_GUARDED_BY(engine_lock);
+  /// Files that had no version when they got the name.
+  std::map<std::pair<FileId, std::string>, FileId> pending_ STDCHK_GUARDED_BY(engine_lock);
   /// Errors of early closes that no open has reported yet.
   std::map<FileId, Error> lost_ STDCHK_GUARDED_BY(engine_lock);
 };

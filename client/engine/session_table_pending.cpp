@@ -25,10 +25,24 @@ bool is_unsure(Code code) {
 }  // namespace
 
 SessionPtr SessionTable::pending(FileId parent, std::string_view name) const {
-  for (const auto& [file, each] : by_file_) {
-    if (each->resumer().is_pending_as(parent, name)) return each;
-  }
-  return nullptr;
+  const auto found = pending_.find({parent, std::string(name)});
+  if (found == pending_.end()) return nullptr;
+  SessionPtr session = find(found->second);
+  return session != nullptr && session->resumer().is_pending() ? session : nullptr;
+}
+
+/// Records the name of a file without a version. Without a `parent`, the file has no name.
+void SessionTable::note_name(Session& session, FileId parent, std::string_view name) {
+  if (!session.resumer().is_pending()) return;
+  drop_name(session);
+  session.resumer().renamed(parent, name);
+  if (parent) pending_[{parent, std::string(name)}] = session.file();
+}
+
+void SessionTable::drop_name(const Session& session) {
+  const auto found = pending_.find({session.resumer().parent(), session.resumer().name()});
+  // The name may be another file's by now.
+  if (found != pending_.end() && found->second == session.file()) pending_.erase(found);
 }
 
 /// Returns the session of the file without a version that the request is about, or nullptr.
@@ -86,13 +100,13 @@ void SessionTable::note_change(const msg::Request& request, const msg::Reply& re
   } else if (const auto* xattr = std::get_if<msg::SetXattr>(&request)) {
     if (const SessionPtr changed = find(xattr->file)) changed->resumer().changed(*xattr);
   } else if (const auto* removed = std::get_if<msg::Remove::Reply>(&reply)) {
-    if (const SessionPtr changed = find(removed->file)) changed->resumer().renamed({}, {});
+    if (const SessionPtr changed = find(removed->file)) note_name(*changed, {}, {});
   } else if (const auto* rename = std::get_if<msg::Rename>(&request)) {
     if (rename->exchange) return;
     const SessionPtr moved = pending(rename->from_parent, rename->from_name);
     const SessionPtr replaced = pending(rename->to_parent, rename->to_name);
-    if (replaced != nullptr && replaced != moved) replaced->resumer().renamed({}, {});
-    if (moved != nullptr) moved->resumer().renamed(rename->to_parent, rename->to_name);
+    if (replaced != nullptr && replaced != moved) note_name(*replaced, {}, {});
+    if (moved != nullptr) note_name(*moved, rename->to_parent, rename->to_name);
   }
 }
 

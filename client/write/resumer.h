@@ -51,9 +51,9 @@ class Resumer {
   bool is_pending() const STDCHK_REQUIRES(engine_lock) {
     return parts_.core.attributes.version == 0;
   }
-  bool is_pending_as(FileId parent, std::string_view name) const STDCHK_REQUIRES(engine_lock) {
-    return is_pending() && parent_ == parent && name_ == name;
-  }
+  /// Where it has its name; no directory: it has no name. Only for a file without a version.
+  FileId parent() const STDCHK_REQUIRES(engine_lock) { return parent_; }
+  const std::string& name() const STDCHK_REQUIRES(engine_lock) { return name_; }
   /// Records a change that the manager has executed. Without a `parent`, the file has no name.
   void renamed(FileId parent, std::string_view name) STDCHK_REQUIRES(engine_lock);
   void changed(const msg::SetAttributes& change) STDCHK_REQUIRES(engine_lock);

@@ -336,9 +336,11 @@ TEST_CASE("a session tells another manager what has become of a new file") {
   {
     const Lock lock(pool.host.shared().mutex);
     CHECK(pool.session->is_unknown());
-    CHECK(pool.session->resumer().is_pending_as(kRootFile, "a.N0.T1"));
+    CHECK(pool.session->resumer().parent() == kRootFile);
+    CHECK(pool.session->resumer().name() == "a.N0.T1");
     pool.session->resumer().renamed(FileId{3}, "b");
-    CHECK(pool.session->resumer().is_pending_as(FileId{3}, "b"));
+    CHECK(pool.session->resumer().parent() == FileId{3});
+    CHECK(pool.session->resumer().name() == "b");
     msg::SetAttributes change;
     change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode) |
                   static_cast<std::uint32_t>(msg::SetMask::kMtime);
