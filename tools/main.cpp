@@ -16,6 +16,7 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/runtime/options.h"
+#include "tools/ask/set_health.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/mounts.h"
 #include "tools/base/process.h"
@@ -141,6 +142,7 @@ Outcome<std::vector<Finding>> examine_a_pool(const DoctorOptions& options) {
   if (pool) {
     auto findings = examine_pool(*pool);
     findings.push_back(examine_metadata(*pool));
+    findings.push_back(examine_sets(*pool));
     return findings;
   }
   const char* const chosen = std::getenv("STDCHK_POOL");

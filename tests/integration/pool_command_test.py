@@ -237,6 +237,21 @@ def test_ls_groups_the_versions_of_a_series(pool):
     assert stat["size_bytes"] == 2 * MIB and stat["benefactors"][0]["pid"] in pool.pids("benefactor")
 
 
+def test_ls_shows_what_each_image_brought_and_what_it_shares_with_older_images(pool):
+    pool.up("--naming", "on", benefactors=1, memory="64M")
+    old, new = os.urandom(3 * MIB), os.urandom(MIB)
+    (pool.mount / "app.N0.T1").write_bytes(old)
+    time.sleep(0.05)
+    (pool.mount / "app.N0.T2").write_bytes(old[:2 * MIB] + new)
+    by_name = {entry["path"]: entry for entry in pool.list()}
+    assert (by_name["app.N0.T1"]["new_bytes"], by_name["app.N0.T1"]["shared_bytes"]) == (3 * MIB, 0)
+    assert (by_name["app.N0.T2"]["new_bytes"], by_name["app.N0.T2"]["shared_bytes"]) == (MIB, 2 * MIB)
+    text = pool.stdchk("ls", "-l", pool.mount).stdout
+    assert text.splitlines()[0].split()[:4] == ["NAME", "SIZE", "NEW", "SHARED"]
+    (line,) = [line for line in text.splitlines() if "app.N0.T2" in line]
+    assert line.split()[1:7] == ["3.0", "MiB", "1.0", "MiB", "2.0", "MiB"]
+
+
 def test_equal_images_are_stored_once(pool):
     pool.up(benefactors=2)
     data = os.urandom(8 * MIB)

@@ -188,3 +188,87 @@ def test_two_names_of_one_rank_are_never_two_members(pool):
     wait_until(lambda: os.path.islink(app / "latest"), "the link")
     assert os.readlink(app / "latest") == "b.*.T007"
     assert not sets_of(pool, app)["a.*.T1"]["complete"]
+
+
+def test_a_set_that_must_be_drained_counts_only_then_and_safe_names_what_is_missing(pool):
+    pool.up("--drain-rate", "2M", "--drain-yields", "off", benefactors=2, memory="128M")
+    run = pool.mount / "run"
+    set_rules(pool, run, *RULES, "must-be-drained=yes", "keep=1")
+    write_checkpoint(run, 1, shards=2)
+    safe = pool.stdchk("safe", "--json", run / "step-1", check=False)
+    assert safe.returncode != 0
+    assert not json.loads(safe.stdout)["safe"]
+    assert not sets_of(pool, run)["step-1"]["complete"]
+    wait_until(lambda: sets_of(pool, run)["step-1"]["complete"], "the drain of the first set", 60)
+    told = json.loads(pool.stdchk("safe", "--json", run / "step-1").stdout)
+    assert told == {"safe": True, "files": 3, "unsafe": []}
+    assert load(pool.drain / "run") == "step-1"
+    # The first set stays until the second is drained, although keep=1.
+    write_checkpoint(run, 2, shards=4)
+    assert sets_of(pool, run)["step-1"]["complete"]
+    wait_until(lambda: set(sets_of(pool, run)) == {"step-2"}, "the removal of the first set", 60)
+    pool.stdchk("safe", run / "step-2")
+    # A file that somebody removes in the drain directory makes the whole directory unsafe.
+    (pool.drain / "run" / "step-2" / "__1_0.distcp").unlink()
+    unsafe = json.loads(pool.stdchk("safe", "--json", run / "step-2", check=False).stdout)
+    assert [one["path"] for one in unsafe["unsafe"]] == ["run/step-2/__1_0.distcp"]
+    assert unsafe["unsafe"][0]["missing"]
+
+
+def test_sets_that_can_never_be_complete_are_told_by_set_list_and_doctor(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    run, md = pool.mount / "run", pool.mount / "md"
+    set_rules(pool, run, *RULES)
+    set_rules(pool, md, "images=2", "must-be-drained=yes")
+    (run / "iter_1").mkdir()
+    for name in ("a.N0.T1", "a.N00.T1", "a.N1.T1"):
+        (md / name).write_text(name)
+
+    def warnings(folder):
+        told = pool.stdchk("set", "list", folder).stderr
+        assert len(told.splitlines()) == len(json.loads(pool.stdchk("set", "list", "--json", folder).stdout)["warnings"])
+        return told
+
+    assert "no subdirectory matches set-names=step-*" in warnings(run)
+    assert "must-be-drained=yes, and this pool has no drain directory" in warnings(md)
+    assert "the set a.*.T1 can never be complete: a.N0.T1 and a.N00.T1" in warnings(md)
+    found = json.loads(pool.stdchk("doctor", "--json", pool.mount, check=False).stdout)
+    (sets,) = [finding for finding in found if finding["what"] == "sets"]
+    assert sets["state"] == "note"
+    assert [one["path"] for one in sets["figures"]] == ["md", "run"]
+    (run / "step-1").mkdir()
+    (md / "a.N00.T1").unlink()
+    pool.stdchk("policy", "set", md, "must-be-drained=no")
+    assert warnings(run) == warnings(md) == ""
+    found = json.loads(pool.stdchk("doctor", "--json", pool.mount, check=False).stdout)
+    assert [one["state"] for one in found if one["what"] == "sets"] == ["good"]
+
+
+def test_old_directories_are_purged_and_the_newest_stays(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    run = pool.mount / "run"
+    set_rules(pool, run, *RULES, "purge-after=3s")
+    write_checkpoint(run, 1, shards=1, size=1000)
+    write_checkpoint(run, 2, shards=1, size=1000)
+    assert set(sets_of(pool, run)) == {"step-1", "step-2"}
+    wait_until(lambda: set(sets_of(pool, run)) == {"step-2"}, "the removal of the first set", 20)
+    assert load(run) == "step-2"
+    time.sleep(4)
+    assert set(sets_of(pool, run)) == {"step-2"}
+
+
+def test_every_second_directory_is_drained(pool):
+    pool.up(benefactors=1, memory="64M")
+    run = pool.mount / "run"
+    set_rules(pool, run, *RULES, "drain-every=2")
+    for step in range(1, 5):
+        write_checkpoint(run, step, shards=1, size=1000)
+        wait_until(lambda: sets_of(pool, run).get(f"step-{step}", {}).get("complete"), "the set")
+    there = pool.drain / "run"
+    wait_until(lambda: len(list(there.glob("step-*/.metadata"))) == 2, "two sets in the drain directory", 20)
+    time.sleep(2)
+    drained = sorted(marker.parent.name for marker in there.glob("step-*/.metadata"))
+    assert drained in (["step-1", "step-3"], ["step-2", "step-4"])
+    # What waits for the drain gets the newest set, whatever the policy leaves out.
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    assert load(there) == "step-4"

@@ -111,6 +111,11 @@ def test_a_killed_writer_leaves_the_old_image_and_is_listed(pool):
     assert not (folder / "app.N7.T1").exists()
     assert {entry["path"].rpartition("/")[2] for entry in pool.list("", "--aborted")} == {
         "app.N0.T1", "app.N7.T1"}
+    (pool.mount / "other").mkdir()
+    assert pool.list("other", "--aborted") == []
+    assert len(pool.list("app", "--aborted")) == 2
+    # This file has no name any more.
+    assert [entry["path"] for entry in pool.list("app/app.N7.T1", "--aborted")] == ["app/app.N7.T1"]
 
 
 def test_a_killed_mount_loses_nothing_committed(pool):

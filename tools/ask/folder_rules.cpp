@@ -36,19 +36,26 @@ std::string text_of(const Policy& policy) {
 
 }  // namespace
 
+Result<RulesInForce> own_rules(client::Filesystem& filesystem, FileId folder) {
+  RulesInForce rules;
+  STDCHK_ASSIGN(const auto attributes, filesystem.xattrs(folder));
+  for (const auto& [name, value] : attributes) {
+    if (!name.starts_with(kXattrRule)) continue;
+    const std::string key = name.substr(kXattrRule.size());
+    if (is_set_rule(key)) rules.try_emplace(key, RuleInForce{value, true});
+  }
+  return rules;
+}
+
 RulesInForce find_rules(const std::string& pool, const std::string& path) {
   RulesInForce rules;
   bool is_own = true;
   for (fs::path at = fs::absolute(path).lexically_normal();; at = at.parent_path()) {
     const auto located = locate(pool, at.string());
     if (!located) break;
-    const auto attributes = located->filesystem->xattrs(located->attributes.id);
-    if (!attributes) break;
-    for (const auto& [name, value] : *attributes) {
-      if (!name.starts_with(kXattrRule)) continue;
-      const std::string key = name.substr(kXattrRule.size());
-      if (is_set_rule(key)) rules.try_emplace(key, RuleInForce{value, is_own});
-    }
+    const auto own = own_rules(*located->filesystem, located->attributes.id);
+    if (!own) break;
+    for (const auto& [key, rule] : *own) rules.try_emplace(key, RuleInForce{rule.value, is_own});
     is_own = false;
     if (located->attributes.id == kRootFile || at == at.parent_path()) break;
   }

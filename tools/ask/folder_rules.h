@@ -16,6 +16,8 @@ struct RuleInForce {
 };
 using RulesInForce = std::map<std::string, RuleInForce, std::less<>>;  ///< by key
 
+/// Returns the rules that the folder itself has.
+Result<RulesInForce> own_rules(client::Filesystem& filesystem, FileId folder);
 /// Returns the rules in force for the folder at `path`. A key without a rule is absent.
 RulesInForce find_rules(const std::string& pool, const std::string& path);
 /// Sets and removes the rules of `settings`, and repeats the settings of the policy as an

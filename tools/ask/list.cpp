@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -24,9 +25,11 @@ struct Row {
   std::string name;
   Attributes attributes;
   std::size_t chunks = 0;
-  std::map<BenefactorId, std::uint64_t> bytes_at;  ///< content bytes on each benefactor
-  std::uint64_t bytes_nowhere = 0;                 ///< only in the drain directory
-  std::size_t copies_least = 0;                    ///< least number of copies of a chunk in memory
+  std::map<BenefactorId, std::uint64_t> bytes_at;           ///< content bytes on each benefactor
+  std::uint64_t bytes_nowhere = 0;                          ///< only in the drain directory
+  std::vector<std::pair<ChunkName, std::uint32_t>> pieces;  ///< bytes of its slices, by chunk
+  std::uint64_t shared_bytes = 0;  ///< in chunks that older files of the listing have, too
+  std::size_t copies_least = 0;    ///< least number of copies of a chunk in memory
   Redundancy wanted;
   std::size_t chunks_lacking = 0;  ///< chunks that lack wanted copies or parity
   std::string trouble;
@@ -34,6 +37,10 @@ struct Row {
 
 void count_chunks(const ChunkMap& map, Row& row) {
   row.chunks = map.chunks.size();
+  row.pieces.reserve(map.slices.size());
+  for (const Slice& slice : map.slices) {
+    row.pieces.emplace_back(map.chunks[slice.chunk].name, slice.length);
+  }
   for (const Chunk& chunk : map.chunks) {
     if (chunk.copies.empty()) row.bytes_nowhere += chunk.length;
     const std::size_t copies = chunk.copies.size();
@@ -66,6 +73,21 @@ Row make_row(client::Filesystem& filesystem, const std::string& name, const Attr
   return row;
 }
 
+/// Finds the bytes that each file shares with older files of the listing, or with its own earlier
+/// bytes. The oldest file with a chunk counts as the file that brought it into the pool.
+void find_shared(std::vector<Row>& rows) {
+  std::vector<Row*> by_age;
+  for (Row& row : rows) by_age.push_back(&row);
+  std::ranges::stable_sort(by_age, {}, [](const Row* row) { return row->attributes.mtime_ns; });
+  std::set<ChunkName> seen;
+  for (Row* row : by_age) {
+    for (const auto& [name, bytes] : row->pieces) {
+      if (!seen.insert(name).second) row->shared_bytes += bytes;
+    }
+    row->pieces = {};
+  }
+}
+
 Json places(const Row& row) {
   Json list = Json::array();
   for (const auto& [benefactor, bytes] : row.bytes_at) {
@@ -81,6 +103,9 @@ Json row_to_json(const Row& row, bool details) {
         {"application", image->application}, {"node", image->node}, {"timestep", image->timestep}};
   }
   if (details && row.attributes.type == FileType::kRegular) {
+    json["shared_bytes"] = row.shared_bytes;
+    json["new_bytes"] =
+        row.attributes.stored_bytes - std::min(row.attributes.stored_bytes, row.shared_bytes);
     json["chunks"] = row.chunks;
     json["benefactors"] = places(row);
     json["bytes_only_drained"] = row.bytes_nowhere;
@@ -117,16 +142,18 @@ std::string copies_text(const Row& row) {
 std::vector<std::string> cells(const Row& row) {
   const Attributes& attributes = row.attributes;
   if (attributes.type == FileType::kDirectory) {
-    return {row.name + "/", "", "", "", "", "", "", time_text(attributes.mtime_ns)};
+    return {row.name + "/", "", "", "", "", "", "", "", time_text(attributes.mtime_ns)};
   }
-  return {row.name,
-          format_bytes(attributes.size_bytes),
-          format_bytes(attributes.stored_bytes),
-          std::to_string(row.chunks),
-          copies_text(row),
-          place_text(row),
-          std::string(drain_name(attributes.drain)),
-          time_text(attributes.mtime_ns)};
+  return {
+      row.name,
+      format_bytes(attributes.size_bytes),
+      format_bytes(attributes.stored_bytes - std::min(attributes.stored_bytes, row.shared_bytes)),
+      format_bytes(row.shared_bytes),
+      std::to_string(row.chunks),
+      copies_text(row),
+      place_text(row),
+      std::string(drain_name(attributes.drain)),
+      time_text(attributes.mtime_ns)};
 }
 
 /// Groups the images of a series under a heading, ordered by timestep.
@@ -134,7 +161,7 @@ void print_details(std::vector<Row> rows) {
   std::map<std::pair<std::string, std::uint64_t>, std::vector<std::pair<std::uint64_t, Row>>>
       series;
   std::vector<std::vector<std::string>> table = {
-      {"NAME", "SIZE", "STORED", "CHUNKS", "COPIES", "ON", "DRAIN", "CHANGED"}};
+      {"NAME", "SIZE", "NEW", "SHARED", "CHUNKS", "COPIES", "ON", "DRAIN", "CHANGED"}};
   for (auto& row : rows) {
     auto image = parse_image_name(row.name);
     if (image && row.attributes.type == FileType::kRegular) {
@@ -152,6 +179,7 @@ void print_details(std::vector<Row> rows) {
       drained += row.attributes.drain == DrainState::kDrained ? 1 : 0;
     }
     table.push_back({fmt::format("{}.N{}", key.first, key.second), format_bytes(bytes), "", "", "",
+                     "",
                      fmt::format("{} version{}", versions.size(), versions.size() == 1 ? "" : "s"),
                      fmt::format("{} drained", drained), ""});
     for (const auto& [timestep, row] : versions) {
@@ -160,12 +188,28 @@ void print_details(std::vector<Row> rows) {
       table.push_back(std::move(line));
     }
   }
-  print_table(table, {1, 2, 3});
+  print_table(table, {1, 2, 3, 4});
 }
 
-int list_aborted(client::Filesystem& filesystem, bool json) {
-  auto entries = filesystem.aborted();
+/// Lists the writes at and below `options.path` that ended without a commit. The path itself need
+/// not exist, because an aborted new file has no name; its folder must exist.
+int list_aborted(const ListOptions& options) {
+  namespace fs = std::filesystem;
+  auto located = locate(options.pool, options.path);
+  std::string below = located ? located->path : "";
+  if (!located && !options.path.empty()) {
+    const fs::path path = fs::absolute(options.path).lexically_normal();
+    if (auto folder = locate(options.pool, path.parent_path())) {
+      below = (fs::path(folder->path) / path.filename()).string();
+      located = std::move(folder);
+    }
+  }
+  if (!located) return complain(located.error().text);
+  auto entries = located->filesystem->aborted();
   if (!entries) return complain(describe(entries.error()));
+  std::erase_if(*entries, [&](const auto& entry) {
+    return !below.empty() && entry.path != below && !entry.path.starts_with(below + "/");
+  });
   Json list = Json::array();
   std::vector<std::vector<std::string>> table = {{"PATH", "WRITTEN", "WHEN", "HOST"}};
   for (const auto& entry : *entries) {
@@ -176,7 +220,7 @@ int list_aborted(client::Filesystem& filesystem, bool json) {
     table.push_back(
         {entry.path, format_bytes(entry.bytes), time_text(entry.when_ns), entry.host_name});
   }
-  if (json) {
+  if (options.json) {
     print(list);
   } else if (table.size() > 1) {
     print_table(table, {1});
@@ -274,10 +318,10 @@ Outcome<void> look_at_series_of(const Located& located, SeriesReport& series) {
 }  // namespace
 
 int run_list(const ListOptions& options) {
+  if (options.aborted) return list_aborted(options);
   auto located = locate(options.pool, options.path);
   if (!located) return complain(located.error().text);
   client::Filesystem& filesystem = *located->filesystem;
-  if (options.aborted) return list_aborted(filesystem, options.json);
   std::vector<Row> rows;
   if (located->attributes.type == FileType::kDirectory) {
     auto entries = filesystem.read_directory(located->attributes.id);
@@ -289,6 +333,7 @@ int run_list(const ListOptions& options) {
     const std::string name = located->path.substr(located->path.rfind('/') + 1);
     rows.push_back(make_row(filesystem, name, located->attributes, options.details));
   }
+  find_shared(rows);
   if (options.json) {
     Json list = Json::array();
     for (const auto& row : rows) list.push_back(row_to_json(row, options.details));

@@ -8,6 +8,7 @@
 #include "core/policy/set_rules.h"
 #include "tools/ask/commands.h"
 #include "tools/ask/folder_rules.h"
+#include "tools/ask/set_folders.h"
 #include "tools/ask/suggest.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
@@ -120,12 +121,13 @@ int suggest(const PolicyOptions& options) {
   return kExitGood;
 }
 
-/// Warns of rules without effect on the present files.
-void warn_of_idle(const RulesInForce& rules, const std::string& path) {
-  std::map<std::string, std::string, std::less<>> values;
-  for (const auto& [key, rule] : rules) values[key] = rule.value;
-  for (const std::string& one : find_idle_rules(values, names_in(path))) {
-    fmt::print(stderr, "stdchk: warning: {}: {}\n", path, one);
+/// Warns of rules without effect on the present files, and of sets that can never be complete. The
+/// change has been made: a failure to look at the files is no error.
+void warn_of_faults(const Located& located, const RulesInForce& rules, const std::string& path) {
+  const auto faults = faults_of_sets(*located.filesystem, located.attributes.id, rules);
+  if (!faults) return;
+  for (const std::string& fault : *faults) {
+    fmt::print(stderr, "stdchk: warning: {}: {}\n", path, shown(fault));
   }
 }
 
@@ -161,8 +163,10 @@ int run_policy(const PolicyOptions& options) {
   if (set) {
     const Status done = change(filesystem, located->attributes.id, *changes);
     if (!done) return complain(fmt::format("{}: {}", options.path, describe(done.error())));
-    if (!changes->rules.empty()) warn_of_idle(find_rules(options.pool, options.path), options.path);
-    if (!options.json) return kExitGood;
+    if (!options.json) {
+      warn_of_faults(*located, find_rules(options.pool, options.path), options.path);
+      return kExitGood;
+    }
   }
   return print_policy(filesystem, located->attributes.id, find_rules(options.pool, options.path),
                       options.json);

@@ -6,6 +6,7 @@
 #include "core/base/units.h"
 #include "core/policy/image_name.h"
 #include "tools/ask/commands.h"
+#include "tools/ask/set_folders.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/set_names.h"
@@ -79,7 +80,7 @@ void print_sets(const msg::ListSets::Reply& sets) {
   }
 }
 
-Json to_json(const msg::ListSets::Reply& sets) {
+Json to_json(const msg::ListSets::Reply& sets, const std::vector<std::string>& faults) {
   Json list = Json::array();
   for (const auto& set : sets.sets) {
     list.push_back({{"set", name_of_set(set)},
@@ -93,7 +94,7 @@ Json to_json(const msg::ListSets::Reply& sets) {
                     {"pinned", set.pinned},
                     {"latest", set.latest}});
   }
-  return {{"images_wanted", sets.images_wanted}, {"sets", list}};
+  return {{"images_wanted", sets.images_wanted}, {"sets", list}, {"warnings", faults}};
 }
 
 int list_sets(const SetOptions& options) {
@@ -101,13 +102,19 @@ int list_sets(const SetOptions& options) {
   if (!located) return complain(located.error().text);
   const auto sets = located->filesystem->sets(located->attributes.id);
   if (!sets) return complain(fmt::format("{}: {}", options.path, describe(sets.error())));
+  const auto faults = faults_of_sets(*located->filesystem, located->attributes.id,
+                                     find_rules(options.pool, options.path));
+  if (!faults) return complain(fmt::format("{}: {}", options.path, faults.error().text));
   if (options.json) {
-    print(to_json(*sets));
+    print(to_json(*sets, *faults));
   } else {
     print_sets(*sets);
     const auto there = count_images(*located->filesystem, located->attributes.id);
     if (!there) return complain(fmt::format("{}: {}", options.path, describe(there.error())));
     explain_uncounted(*sets, *there);
+    for (const std::string& fault : *faults) {
+      fmt::print(stderr, "stdchk: warning: {}: {}\n", options.path, shown(fault));
+    }
   }
   return kExitGood;
 }

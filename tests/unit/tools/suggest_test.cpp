@@ -2,6 +2,7 @@
 
 #include "core/policy/folder_settings.h"
 #include "tests/support/catch.h"
+#include "tools/ask/set_faults.h"
 
 using namespace stdchk;
 using namespace stdchk::tools;
@@ -41,4 +42,27 @@ TEST_CASE("a setting without effect is named") {
   CHECK(idle("series=restart.{T}.{N}").size() == 1);
   CHECK(idle("series={A}.N{N}.T{T}").empty());
   CHECK(idle("set=directory series={A}.{T}").size() == 1);
+}
+
+TEST_CASE("sets that can never be complete are named") {
+  const auto faults = [](std::string_view text, const FolderNames& names, bool drains = true) {
+    const auto settings = parse_folder_settings(text);
+    return find_set_faults({names, settings->rules, settings->policy, drains});
+  };
+  const FolderNames images{{"a.N0.T1", "a.N1.T1", "a.N0.T2"}, {}};
+  CHECK(faults("images=2", images).empty());
+  CHECK(faults("must-be-drained=yes", images).empty());
+  CHECK(faults("must-be-drained=yes", images, false).size() == 1);
+  CHECK(faults("must-be-drained=yes drain-every=2", images).size() == 1);
+  CHECK(faults("drain-every=2", images).empty());
+  const FolderNames twice{{"a.N0.T1", "a.N00.T1", "a.N1.T1", "a.N0.T2", "a.N1.T2"}, {}};
+  REQUIRE(faults("images=2", twice).size() == 1);
+  CHECK(faults("images=2", twice)[0] ==
+        "the set a.*.T1 can never be complete: a.N0.T1 and a.N00.T1 are two names of one rank. "
+        "Remove one of them");
+  CHECK(faults("series=r.{T}.{N|base}", {{"r.1.base", "r.1.0", "r.1.00"}, {}}).size() == 1);
+  const FolderNames steps{{"latest"}, {{"step-1", {}}}};
+  CHECK(faults("set=directory", steps).size() == 1);
+  CHECK(faults("set=directory images=4", steps).empty());
+  CHECK(faults("set=directory pointer=latest", steps).empty());
 }

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "tools/base/pool_record.h"
+#include "tools/doctor/doctor.h"
+
+namespace stdchk::tools {
+
+/// Names the folders of the pool whose sets can never be complete, or whose rules have no effect.
+Finding examine_sets(const PoolRecord& pool);
+
+}  // namespace stdchk::tools
