@@ -31,22 +31,22 @@ void set_value(local::Record& record, const std::string& text) {
   std::memcpy(record.value, text.data(), record.value_bytes);
 }
 
-Connection::Connection(Descriptor socket) : socket_(std::move(socket)) {
+Connection::Connection(Descriptor socket)
+    : socket_(std::move(socket)), peer_(peer_of(socket_.get())) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);
   if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0) {
-    pid_ = peer.pid;
     uid_ = peer.uid;
   }
-  const int on = 1;
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+  ask_for_senders(socket_.get());
   // All results of the largest ticket fit, so that answering never waits for a slow caller.
   const int bytes_max = 8 << 20;
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUFFORCE, &bytes_max, sizeof(bytes_max));
 }
 
-Connection::Got Connection::receive(local::Record& record, pid_t& sender, Descriptor& passed) {
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))] = {};
+Connection::Got Connection::receive(local::Record& record, Process& sender, Descriptor& passed) {
+  // The sender's credentials, its pidfd, one file.
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(ucred)) + 2 * CMSG_SPACE(sizeof(int))] = {};
   iovec part{&record, sizeof(record)};
   msghdr message{};
   message.msg_iov = &part;
@@ -57,17 +57,14 @@ Connection::Got Connection::receive(local::Record& record, pid_t& sender, Descri
   // ECONNRESET is said once: the peer has closed without reading everything. Records that the peer
   // sent can still be received.
   if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return Got::kNothing;
-  sender = pid_;
+  sender = peer_;
   // An empty record may carry descriptors.
   for (cmsghdr* head = n >= 0 ? CMSG_FIRSTHDR(&message) : nullptr; head != nullptr;
        head = CMSG_NXTHDR(&message, head)) {
-    if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_CREDENTIALS) {
-      ucred who{};
-      std::memcpy(&who, CMSG_DATA(head), sizeof(who));
-      if (who.pid != 0) sender = who.pid;
-    } else if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
-      passed = take_first(*head);
-    }
+    if (head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) passed = take_first(*head);
+  }
+  if (n >= 0) {
+    if (Process named = take_sender(message)) sender = std::move(named);
   }
   const bool is_cut = (message.msg_flags & MSG_TRUNC) != 0;
   return n > 0 && !is_cut && local::is_whole(record, static_cast<std::size_t>(n)) ? Got::kRecord

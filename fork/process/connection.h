@@ -6,6 +6,7 @@
 
 #include "core/base/descriptor.h"
 #include "fork/process/local_protocol.h"
+#include "fork/process/process_handle.h"
 
 namespace stdchk::fork {
 
@@ -17,16 +18,15 @@ class Connection {
   explicit Connection(Descriptor socket);
 
   int fd() const { return socket_.get(); }
-  /// The pid of the process that connected. 0: the daemon's pid namespace does not contain the
-  /// process.
-  pid_t peer_pid() const { return pid_; }
+  /// The process that connected. nullptr: the daemon's pid namespace does not contain it.
+  const Process& peer() const { return peer_; }
   uid_t peer_uid() const { return uid_; }
 
   enum class Got { kRecord, kNothing, kEnd };
   /// `sender`: the process that sent this record, perhaps a child of the process that connected.
   /// kEnd: the peer has closed the connection. A malformed record ends it, too.
   /// `passed`: a descriptor that came with the record, or none.
-  Got receive(local::Record& record, pid_t& sender, Descriptor& passed);
+  Got receive(local::Record& record, Process& sender, Descriptor& passed);
 
   /// `passed`: a descriptor that goes with the record; -1: none. False: the record was not sent.
   bool send(const local::Record& record, int passed = -1);
@@ -35,7 +35,7 @@ class Connection {
 
  private:
   Descriptor socket_;
-  pid_t pid_ = 0;
+  Process peer_;
   uid_t uid_ = static_cast<uid_t>(-1);
 };
 

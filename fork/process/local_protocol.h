@@ -7,8 +7,8 @@
 /// SOCK_SEQPACKET. A record has a fixed head and `value_bytes` bytes. Both ends are of
 /// one build of stdchk; `version` finds a daemon of another build.
 ///
-/// The daemon takes the sender's identity from the socket (SO_PEERCRED, and the pid namespace of
-/// that process), never from a record.
+/// The daemon takes the sender's identity from the socket (SO_PEERPIDFD, SO_PEERCRED, and the pid
+/// namespace of that process), never from a record.
 namespace stdchk::fork::local {
 
 inline constexpr std::uint32_t kVersion = 1;

@@ -27,6 +27,7 @@
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
+#include "fork/process/image_file.h"
 #include "fork/process/local_protocol.h"
 #include "fork/process/sandbox_protocol.h"
 #include "fork/process/server.h"

@@ -13,10 +13,10 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/descriptor.h"
 #include "core/base/log.h"
 #include "fork/pager/stdchk_map.h"
 #include "fork/process/host_channel.h"
+#include "fork/process/image_file.h"
 
 namespace stdchk::fork {
 namespace {
@@ -36,12 +36,10 @@ bool is_zero(const char* bytes, std::size_t count) {
 
 /// Reads memory of another process. Pages that are not mapped there read as zeros. Returns 0 or an
 /// errno.
-int read_memory(pid_t process, std::uint64_t address, std::string& out) {
+int read_memory(const ProcessHandle& process, std::uint64_t address, std::string& out) {
   std::fill(out.begin(), out.end(), '\0');
   for (std::uint64_t done = 0; done < out.size();) {
-    const iovec local{out.data() + done, out.size() - done};
-    const iovec remote{reinterpret_cast<void*>(address + done), out.size() - done};
-    const ssize_t n = ::process_vm_readv(process, &local, 1, &remote, 1, 0);
+    const ssize_t n = process.read(out.data() + done, address + done, out.size() - done);
     if (n > 0) {
       done += static_cast<std::uint64_t>(n);
     } else if (errno == EFAULT) {
@@ -93,10 +91,10 @@ std::vector<ImageSegment> image_of(std::string_view ranges) {
   return segments;
 }
 
-ImageWriter::ImageWriter(Reactor& reactor, pid_t frozen, std::vector<ImageSegment> segments,
+ImageWriter::ImageWriter(Reactor& reactor, Process frozen, std::vector<ImageSegment> segments,
                          std::string path, Done done)
     : reactor_(reactor),
-      frozen_(frozen),
+      frozen_(std::move(frozen)),
       segments_(std::move(segments)),
       path_(std::move(path)),
       done_(std::move(done)),
@@ -113,29 +111,22 @@ ImageWriter::ImageWriter(Reactor& reactor, pid_t frozen, std::vector<ImageSegmen
 ImageWriter::~ImageWriter() { stopped_ = true; }
 
 std::string ImageWriter::write() const {
-  // Clones read their memory from this file: no other user may change it, or replace it by a link.
-  const std::size_t slash = path_.rfind('/');
-  const std::string name = path_.substr(slash + 1);
-  const auto folder = OwnFolder::open(path_.substr(0, slash), kImagesRules);
-  if (!folder) return folder.error();
-  ::unlinkat(folder->fd(), name.c_str(), 0);  // of a daemon that was killed
-  const Descriptor file(::openat(folder->fd(), name.c_str(),
-                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) return sentence(path_, errno);
+  const auto file = make_image(path_);
+  if (!file) return file.error();
   for (const ImageSegment& segment : segments_) {
     for (std::uint64_t at = segment.begin; at < segment.end; at += kPieceBytes) {
       if (stopped_) return path_ + ": the write was cancelled";
       std::string piece(std::min(kPieceBytes, segment.end - at), '\0');
-      if (const int error = read_memory(frozen_, at, piece); error != 0) {
+      if (const int error = read_memory(*frozen_, at, piece); error != 0) {
         return sentence("the frozen copy's memory", error);
       }
-      const int error = write_pages(file.get(), piece, segment.offset + (at - segment.begin));
+      const int error = write_pages(file->get(), piece, segment.offset + (at - segment.begin));
       if (error != 0) return sentence(path_, error);
     }
   }
   // In a pool, fsync(2) commits the file.
-  if (::ftruncate(file.get(), static_cast<off_t>(size_of(segments_))) != 0 ||
-      ::fsync(file.get()) != 0) {
+  if (::ftruncate(file->get(), static_cast<off_t>(size_of(segments_))) != 0 ||
+      ::fsync(file->get()) != 0) {
     return sentence(path_, errno);
   }
   return {};
@@ -158,7 +149,6 @@ ImageReader::~ImageReader() {
   stopped_ = true;
   threads_.reset();
   if (mapped_ != nullptr) stdchk_unmap_image(const_cast<char*>(mapped_));
-  if (file_ >= 0) ::close(file_);
 }
 
 void ImageReader::post(std::function<void()> call) {
@@ -170,9 +160,10 @@ void ImageReader::post(std::function<void()> call) {
 
 std::string ImageReader::open() {
   if (place_.pager[0] == '\0') {
-    file_ = ::open(place_.path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (file_ < 0) return sentence(place_.path, errno);
-    ::posix_fadvise(file_, 0, 0, POSIX_FADV_RANDOM);
+    auto file = open_image(place_.path, size_of(segments_));
+    if (!file) return file.error();
+    file_ = std::move(*file);
+    ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_RANDOM);
     return {};
   }
   stdchk_map_options options;
@@ -229,7 +220,8 @@ Status ImageReader::read_at(std::uint64_t offset, char* to, std::size_t bytes) c
     return n == static_cast<ssize_t>(bytes) ? Status() : fail_errno("fork.image.mapped");
   }
   for (std::size_t done = 0; done < bytes;) {
-    const ssize_t n = ::pread(file_, to + done, bytes - done, static_cast<off_t>(offset + done));
+    const ssize_t n =
+        ::pread(file_.get(), to + done, bytes - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return fail_errno("fork.image.read");
     if (n == 0) return fail(Code::kCorrupt, "fork.image.read: the image is shorter");

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -11,11 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/descriptor.h"
 #include "core/base/executor.h"
 #include "core/base/lifetime.h"
 #include "core/base/result.h"
-#include "core/files/own_folder.h"
 #include "core/runtime/reactor.h"
+#include "fork/process/process_handle.h"
 
 namespace stdchk::fork {
 
@@ -25,9 +24,6 @@ struct ImageParts {
   std::string pool_path;  ///< the same folder from the pool's root, for the page server
   std::string pager;      ///< the page server's socket on the other hosts; empty: read(2)
 };
-
-/// Clones read their memory from the images, so no other user may change the folder.
-inline constexpr FolderRules kImagesRules{.what = "--images", .is_private = false};
 
 /// An ImageSegment is a range of the parent's memory and its place in the image.
 struct ImageSegment {
@@ -54,8 +50,8 @@ std::vector<ImageSegment> image_of(std::string_view ranges);
 class ImageWriter {
  public:
   using Done = std::function<void(const std::string& problem)>;
-  ImageWriter(Reactor& reactor, pid_t frozen, std::vector<ImageSegment> segments, std::string path,
-              Done done);
+  ImageWriter(Reactor& reactor, Process frozen, std::vector<ImageSegment> segments,
+              std::string path, Done done);
   ~ImageWriter();
   ImageWriter(const ImageWriter&) = delete;
   ImageWriter& operator=(const ImageWriter&) = delete;
@@ -64,7 +60,7 @@ class ImageWriter {
   std::string write() const;
 
   Reactor& reactor_;
-  const pid_t frozen_;
+  const Process frozen_;
   const std::vector<ImageSegment> segments_;
   const std::string path_;
   const Done done_;
@@ -74,7 +70,7 @@ class ImageWriter {
 };
 
 /// An ImageReader supplies blocks of a parent's memory from its image: by the page server's
-/// mapping, or by read(2).
+/// mapping, or by read(2). open_image() checks the file.
 ///
 /// Owns: the open image, which stays readable when its name goes; threads.
 /// Threads: the reactor's; calls come back there, while the object lives.
@@ -106,7 +102,7 @@ class ImageReader {
   const std::vector<ImageSegment> segments_;
   const Calls calls_;
   std::atomic<bool> stopped_{false};
-  int file_ = -1;                 ///< set by the first work of threads_
+  Descriptor file_;               ///< set by the first work of threads_
   const char* mapped_ = nullptr;  ///< of the page server
   Lifetime lifetime_;
   std::unique_ptr<ThreadExecutor> threads_;

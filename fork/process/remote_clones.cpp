@@ -19,6 +19,7 @@
 
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "fork/process/image_file.h"
 #include "fork/ticket/program.h"
 
 namespace stdchk::fork {
@@ -47,9 +48,9 @@ RemoteClones::RemoteClones(Reactor& reactor, Watches& watches, RemoteParts parts
       calls_(std::move(calls)) {}
 
 RemoteClones::~RemoteClones() {
-  if (dump_) watches_.remove(dump_.get());
+  if (dump_) watches_.remove(dump_->pidfd());
   writer_.reset();
-  if (!image_path_.empty()) ::unlink(image_path_.c_str());
+  if (!image_path_.empty()) remove_image(image_path_);
   for (const auto& host : hosts_) {
     host->channel.reset();  // the other daemon ends when its input does
   }
@@ -149,44 +150,49 @@ void RemoteClones::give_pages(Host& host, const PageRange& range) {
   if (range.bytes > kPagesBytesMax || range.bytes % kPage != 0 || range.address % kPage != 0)
     return;
   std::string pages(range.bytes, '\0');
-  iovec local{pages.data(), pages.size()};
-  iovec remote{reinterpret_cast<void*>(range.address), pages.size()};
-  ssize_t n = ::process_vm_readv(frozen_, &local, 1, &remote, 1, 0);
-  if (n < 0 && errno == ESRCH) return on_lost(host, "The frozen copy of the parent has ended.");
+  const auto copy = [&](std::uint64_t at, std::size_t bytes) {
+    const ssize_t n = frozen_ ? frozen_->read(pages.data() + at, range.address + at, bytes) : 0;
+    return n < 0 ? -errno : n;
+  };
+  ssize_t copied = copy(0, pages.size());
   // The block may reach beyond the end of the parent's memory. Then copy page by page; absent pages
   // stay zero.
-  for (std::uint64_t at = 0; n != static_cast<ssize_t>(pages.size()) && at < pages.size();
-       at += kPage) {
-    local = {pages.data() + at, kPage};
-    remote = {reinterpret_cast<void*>(range.address + at), kPage};
-    (void)::process_vm_readv(frozen_, &local, 1, &remote, 1, 0);
+  if (copied != static_cast<ssize_t>(pages.size())) {
+    for (std::uint64_t at = 0; copied != -ESRCH && at < pages.size(); at += kPage) {
+      copied = copy(at, kPage);
+    }
+  }
+  if (!frozen_ || copied == -ESRCH) {
+    return on_lost(host, "The frozen copy of the parent has ended.");
   }
   if (!host.channel->send_value(HostWord::kPages, range, pages))
     on_lost(host, host.name + " does not take pages.");
 }
 
-void RemoteClones::distribute(const std::array<std::uint64_t, 2>& token, pid_t copy, pid_t frozen,
-                              std::string ranges) {
+void RemoteClones::distribute(const std::array<std::uint64_t, 2>& token, Process copy,
+                              Process frozen, std::string ranges) {
   ticket_.token[0] = token[0];
   ticket_.token[1] = token[1];
-  copy_ = copy;
-  frozen_ = frozen;
+  copy_ = std::move(copy);
+  frozen_ = std::move(frozen);
   ranges_ = std::move(ranges);
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  // In the copy's mount namespace, because this daemon has its own. CRIU ends the copy.
-  dump_pid_ = spawn(
-      {"nsenter", "--mount", fmt::format("--target={}", copy), "--", parts_.criu, "dump", "-t",
-       std::to_string(copy), "-D", folder_, "-o", "dump.log", "-v3", "--manage-cgroups=ignore"},
-      -1, -1);
-  if (dump_pid_ < 0)
+  // CRIU knows its process by the pid only. The copy waits for it, and ends at its hands.
+  if (!copy_->is_alive()) return fail_all("The copy for other hosts has ended.");
+  // In the copy's mount namespace, because this daemon has its own.
+  const pid_t dump_pid = spawn({"nsenter", "--mount", fmt::format("--target={}", copy_->pid()),
+                                "--", parts_.criu, "dump", "-t", std::to_string(copy_->pid()), "-D",
+                                folder_, "-o", "dump.log", "-v3", "--manage-cgroups=ignore"},
+                               -1, -1);
+  if (dump_pid < 0)
     return fail_all(fmt::format("nsenter(1) cannot be started: {}.", std::strerror(errno)));
-  dump_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, dump_pid_, 0)));
-  watches_.add(dump_.get(), [this] {
+  dump_.emplace(dump_pid);
+  watches_.add(dump_->pidfd(), [this] {
     int status = 0;
-    watches_.remove(dump_.get());
-    ::waitpid(dump_pid_, &status,
-              0);  // perhaps the daemon has reaped it already: CRIU's log tells the result, too
+    watches_.remove(dump_->pidfd());
+    dump_.reset();
+    // The daemon has reaped it, or will: CRIU's log tells the result.
     if (last_lines(folder_ + "/dump.log").find("Dumping finished successfully") ==
         std::string::npos)
       status = 1;
@@ -196,7 +202,7 @@ void RemoteClones::distribute(const std::array<std::uint64_t, 2>& token, pid_t c
 
 void RemoteClones::dumped(int status) {
   if (status != 0) {
-    ::kill(copy_, SIGKILL);
+    copy_->kill();
     return fail_all("CRIU cannot dump the copy for other hosts: " +
                     last_lines(folder_ + "/dump.log"));
   }
@@ -227,7 +233,7 @@ void RemoteClones::dumped(int status) {
 }
 
 void RemoteClones::keep_image() {
-  if (parts_.image.folder.empty() || writer_ || frozen_ <= 0) return;
+  if (parts_.image.folder.empty() || writer_ || !frozen_) return;
   char host[65] = {};
   ::gethostname(host, sizeof(host) - 1);
   const std::string name = fmt::format("{}.{}.{}", host, ::getpid(), ticket_.number);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "fork/process/clone_table.h"
 #include "fork/process/host_channel.h"
 #include "fork/process/parent_image.h"
+#include "fork/process/process_handle.h"
 #include "fork/process/watches.h"
 #include "fork/ticket/allocator.h"
 
@@ -56,7 +58,7 @@ class RemoteClones {
   bool is_prepared() const { return missing_ == 0; }
   /// Dumps `copy`, which stands still with the empty `ranges`, and sends the image. `frozen` has
   /// the pages.
-  void distribute(const std::array<std::uint64_t, 2>& token, pid_t copy, pid_t frozen,
+  void distribute(const std::array<std::uint64_t, 2>& token, Process copy, Process frozen,
                   std::string ranges);
   void kill(std::uint32_t id);
   /// Writes the parent's memory into the pool, once. All clones run.
@@ -91,10 +93,9 @@ class RemoteClones {
   std::vector<std::unique_ptr<Host>> hosts_;
   HostTicket ticket_;
   std::size_t missing_ = 0;
-  Descriptor dump_;
-  pid_t dump_pid_ = -1;
-  pid_t copy_ = -1;
-  pid_t frozen_ = -1;
+  std::optional<ProcessHandle> dump_;
+  Process copy_;
+  Process frozen_;
   std::string ranges_;
   std::unique_ptr<ImageWriter> writer_;
   std::string image_path_;

@@ -24,10 +24,9 @@ namespace {
 
 constexpr int kControlInChild = 3;
 
-/// Receives one word and the sender's pid in this process's pid namespace. Returns the bytes
-/// received.
-ssize_t receive_word(int fd, SandboxWord& word, pid_t& sender) {
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(ucred))] = {};
+/// Receives one word and its sender. Returns the bytes received.
+ssize_t receive_word(int fd, SandboxWord& word, Process& sender) {
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))] = {};
   iovec part{&word, sizeof(word)};
   msghdr message{};
   message.msg_iov = &part;
@@ -35,12 +34,9 @@ ssize_t receive_word(int fd, SandboxWord& word, pid_t& sender) {
   message.msg_control = room;
   message.msg_controllen = sizeof(room);
   const ssize_t n = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  const cmsghdr* head = CMSG_FIRSTHDR(&message);
-  if (n > 0 && head != nullptr && head->cmsg_type == SCM_CREDENTIALS) {
-    ucred who{};
-    std::memcpy(&who, CMSG_DATA(head), sizeof(who));
-    sender = who.pid;
-  }
+  const int error = errno;
+  if (n >= 0) sender = take_sender(message);
+  errno = error;
   return n;
 }
 
@@ -66,11 +62,6 @@ class ChildrenInside {
 
 }  // namespace
 
-std::uint64_t pid_namespace_of(pid_t pid) {
-  struct stat s {};
-  return ::stat(fmt::format("/proc/{}/ns/pid", pid).c_str(), &s) == 0 ? s.st_ino : 0;
-}
-
 Sandbox::Sandbox(Watches& watches, Parts parts, Calls calls)
     : watches_(watches), parts_(std::move(parts)), calls_(std::move(calls)) {
   if (parts_.parent != nullptr) parents_ = parts_.parent->folders();
@@ -78,7 +69,7 @@ Sandbox::Sandbox(Watches& watches, Parts parts, Calls calls)
 
 Sandbox::~Sandbox() {
   if (control_) watches_.remove(control_.get());
-  if (pidfd_) ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  if (process_) process_->kill();
   std::error_code ignored;  // the daemon's own tmpfs goes with the daemon
   std::filesystem::remove_all(parts_.folder, ignored);
 }
@@ -97,10 +88,7 @@ Status Sandbox::start() {
   }
   control_ = Descriptor(pair[0]);
   Descriptor theirs(pair[1]);
-  const int on = 1;
-  if (::setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) {
-    return fail_errno("fork.sandbox.socket");
-  }
+  if (!ask_for_senders(pair[0])) return fail_errno("fork.sandbox.socket");
   std::vector<std::string> words{parts_.program,
                                  std::to_string(kControlInChild),
                                  parts_.folder,
@@ -143,17 +131,16 @@ void Sandbox::set_address(const Address& address) {
 
 void Sandbox::on_word() {
   SandboxWord word;
-  pid_t sender = -1;
+  Process sender;
   const ssize_t n = receive_word(control_.get(), word, sender);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n != ssize_t{sizeof(word)}) return failed("its first process has ended");
   word.text[sizeof(word.text) - 1] = '\0';
   switch (word.step) {
     case SandboxStep::kHere: {
-      pid_ = sender;
-      pidfd_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, sender, 0)));
-      pid_namespace_ = pid_namespace_of(sender);
-      if (!pidfd_ || pid_namespace_ == 0) return failed("its first process has ended");
+      process_ = std::move(sender);
+      pid_namespace_ = process_ ? process_->pid_namespace() : 0;
+      if (pid_namespace_ == 0) return failed("its first process has ended");
       return calls_.on_here(*this);
     }
     case SandboxStep::kReady:

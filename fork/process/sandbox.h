@@ -10,6 +10,7 @@
 
 #include "core/base/descriptor.h"
 #include "core/base/result.h"
+#include "fork/process/process_handle.h"
 #include "fork/process/watches.h"
 
 namespace stdchk::fork {
@@ -52,9 +53,9 @@ class Sandbox {
   Status start();
   void set_address(const Address& address);
   bool is_ready() const { return is_ready_; }
-  pid_t first_process() const { return pid_; }
+  const Process& first_process() const { return process_; }
   /// A pidfd of the first process. -1 before on_here.
-  int pidfd() const { return pidfd_.get(); }
+  int pidfd() const { return process_ ? process_->pidfd() : -1; }
   /// Identifies the pid namespace: the inode of /proc/PID/ns/pid. 0 before on_here.
   std::uint64_t pid_namespace() const { return pid_namespace_; }
   const std::string& folder() const { return parts_.folder; }
@@ -70,13 +71,9 @@ class Sandbox {
   const Calls calls_;
   std::vector<std::string> parents_;
   Descriptor control_;
-  Descriptor pidfd_;
-  pid_t pid_ = -1;
+  Process process_;
   std::uint64_t pid_namespace_ = 0;
   bool is_ready_ = false;
 };
-
-/// Identifies a process's pid namespace; 0: the process has ended.
-std::uint64_t pid_namespace_of(pid_t pid);
 
 }  // namespace stdchk::fork

@@ -20,6 +20,7 @@ namespace stdchk::fork {
 namespace {
 
 constexpr std::uint32_t kNetworkTriesMax = 4;
+constexpr const char* kCallerEnded = "The calling process has ended.";
 
 }  // namespace
 
@@ -70,7 +71,7 @@ void Server::accept() {
     if (!socket) return;
     auto connection = std::make_unique<Connection>(std::move(socket));
     const int fd = connection->fd();
-    if (connection->peer_uid() != ::geteuid() || connection->peer_pid() == 0) {
+    if (connection->peer_uid() != ::geteuid() || !connection->peer()) {
       log::warning("a process of uid {} was refused", connection->peer_uid());
       connection->done(EPERM,
                        "stdchk-forkd serves only processes of its own user on its own host.");
@@ -90,7 +91,7 @@ void Server::hang_up(int fd) {
 void Server::on_record(int fd) {
   Connection& connection = *connections_.at(fd);
   Record record;
-  pid_t sender = 0;
+  Process sender;
   Descriptor passed;
   switch (connection.receive(record, sender, passed)) {
     case Connection::Got::kNothing:
@@ -103,6 +104,11 @@ void Server::on_record(int fd) {
 }
 
 void Server::dispatch(Connection& connection, const Record& record, Descriptor passed) {
+  // A child may hold the socket of a process that has ended, whose pid another process may have.
+  if (!connection.peer()->is_alive()) {
+    connection.done(ESRCH, kCallerEnded);
+    return;
+  }
   switch (record.kind) {
     case Kind::kTicket:
       return request(connection, record);
@@ -128,8 +134,9 @@ void Server::dispatch(Connection& connection, const Record& record, Descriptor p
 /// Clones without a parent can be ended by every process outside the sandboxes.
 void Server::kill(Connection& connection, const Record& record) {
   const auto found = tickets_.find(record.ticket);
-  const bool is_orphan = found != tickets_.end() && found->second.is_orphan &&
-                         pid_namespace_of(connection.peer_pid()) == pid_namespace_of(::getpid());
+  const bool is_orphan =
+      found != tickets_.end() && found->second.is_orphan &&
+      connection.peer()->pid_namespace() == ProcessHandle(::getpid()).pid_namespace();
   Ticket* ticket = is_orphan ? &found->second : own_ticket(connection, record.ticket);
   if (ticket == nullptr) return;
   if (record.id == 0)
@@ -163,19 +170,22 @@ tl::expected<std::shared_ptr<Server::Family>, std::string> Server::new_family() 
   });
 }
 
-tl::expected<Server::Owner*, std::string> Server::owner_of(pid_t pid, const Sandbox* inside,
+tl::expected<Server::Owner*, std::string> Server::owner_of(const Process& caller,
+                                                           const Sandbox* inside,
                                                            std::shared_ptr<Family> above) {
-  if (const auto found = owners_.find(pid); found != owners_.end()) return &found->second;
+  const pid_t pid = caller->pid();
+  if (const auto found = owners_.find(pid); found != owners_.end()) {
+    if (found->second.process->is_alive()) return &found->second;
+    owner_ended(pid);
+  }
   if (inside == nullptr) {
     auto made = new_family();
     if (!made) return tl::unexpected(made.error());
     above = std::move(*made);
   }
-  Owner owner{
-      Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), {}, std::move(above)};
-  if (!owner.pidfd) return tl::unexpected(std::string("The calling process has ended."));
-  watches_.add(owner.pidfd.get(), [this, pid] { owner_ended(pid); });
-  return &(owners_[pid] = std::move(owner));
+  if (!caller->is_alive()) return tl::unexpected(std::string(kCallerEnded));
+  watches_.add(caller->pidfd(), [this, pid] { owner_ended(pid); });
+  return &(owners_[pid] = Owner{caller, {}, std::move(above)});
 }
 
 void Server::request(Connection& connection, const Record& record) {
@@ -185,15 +195,16 @@ void Server::request(Connection& connection, const Record& record) {
                                 kClonesMax, kTicketsMax));
     return;
   }
-  const pid_t pid = connection.peer_pid();
+  const Process& caller = connection.peer();
+  const pid_t pid = caller->pid();
   const Sandbox* inside = nullptr;
   std::shared_ptr<Family> family;
-  const std::uint64_t space = pid_namespace_of(pid);
+  const std::uint64_t space = caller->pid_namespace();
   for (const auto& [number, ticket] : tickets_) {
     if (const Sandbox* found = ticket.run->sandbox_of(space))
       inside = found, family = ticket.family;
   }
-  const auto owner = owner_of(pid, inside, family);
+  const auto owner = owner_of(caller, inside, family);
   if (!owner) {
     connection.done(EIO, owner.error());
     return;
@@ -270,8 +281,11 @@ TicketRun& Server::host_ticket(TicketRun::Parts parts, TicketRun::Calls calls) {
 
 Server::Ticket* Server::own_ticket(Connection& connection, std::uint64_t number) {
   const auto found = tickets_.find(number);
-  if (found != tickets_.end() && found->second.owner == connection.peer_pid())
+  const auto owner = owners_.find(connection.peer()->pid());
+  if (found != tickets_.end() && owner != owners_.end() && owner->second.process->is_alive() &&
+      owner->second.tickets.contains(number)) {
     return &found->second;
+  }
   connection.done(ENOENT, fmt::format("This process has no ticket {}.", number));
   return nullptr;
 }
@@ -308,7 +322,7 @@ void Server::source(int fd, const Record& record, Descriptor passed) {
 
 void Server::exit(Connection& connection, const Record& record) {
   for (auto& [number, ticket] : tickets_) {
-    const std::uint32_t id = ticket.run->clone_of(connection.peer_pid(), record.id);
+    const std::uint32_t id = ticket.run->clone_of(*connection.peer(), record.id);
     if (id == 0) continue;
     // The answer comes first: the end of the clone ends the caller.
     connection.done(0);
@@ -386,7 +400,7 @@ void Server::owner_ended(pid_t pid) {
     log::info("ticket {}: its parent, process {}, has ended", number, pid);
     drop_ticket(number);
   }
-  watches_.remove(found->second.pidfd.get());
+  watches_.remove(found->second.process->pidfd());
   owners_.erase(found);
 }
 

@@ -56,7 +56,7 @@ class Server {
     std::shared_ptr<FamilyNetwork> network;
   };
   struct Owner {
-    Descriptor pidfd;
+    Process process;
     std::set<std::uint64_t> tickets;
     std::shared_ptr<Family> family;
   };
@@ -82,7 +82,7 @@ class Server {
   /// The caller's ticket. nullptr: the caller was told that it has none of that number.
   Ticket* own_ticket(Connection& connection, std::uint64_t number);
   void kill(Connection& connection, const local::Record& record);
-  tl::expected<Owner*, std::string> owner_of(pid_t pid, const Sandbox* inside,
+  tl::expected<Owner*, std::string> owner_of(const Process& caller, const Sandbox* inside,
                                              std::shared_ptr<Family> above);
   tl::expected<std::shared_ptr<Family>, std::string> new_family();
   void owner_ended(pid_t pid);

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "fork/process/image_file.h"
 #include "fork/process/sandbox_protocol.h"
 
 namespace stdchk::fork {
@@ -24,7 +25,7 @@ TicketHost::TicketHost(Reactor& reactor, Watches& watches, Server& server, Parts
     : reactor_(reactor), watches_(watches), server_(server), parts_(std::move(parts)) {}
 
 TicketHost::~TicketHost() {
-  if (restore_) watches_.remove(restore_.get());
+  if (restore_) watches_.remove(restore_->pidfd());
 }
 
 void TicketHost::serve(Descriptor in, Descriptor out) {
@@ -180,10 +181,11 @@ void TicketHost::restore(std::string_view frame) {
                     [this](Descriptor faults) { pages_->serve(std::move(faults)); })) {
     return lost("The image came twice.");
   }
+  if (!outer_->first_process()->is_alive()) return lost("The namespaces have ended.");
   const std::string socket = ticket_.socket;
   const std::string image = socket.substr(0, socket.rfind('/')) + "/image";
   std::vector<std::string> words{"nsenter",
-                                 fmt::format("--target={}", outer_->first_process()),
+                                 fmt::format("--target={}", outer_->first_process()->pid()),
                                  "--mount",
                                  "--pid",
                                  "--ipc",
@@ -209,17 +211,20 @@ void TicketHost::restore(std::string_view frame) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-  const int error =
-      ::posix_spawnp(&restore_pid_, "nsenter", &actions, nullptr, argv.data(), environ);
+  pid_t restore = -1;
+  const int error = ::posix_spawnp(&restore, "nsenter", &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0)
     return lost(fmt::format("nsenter(1) cannot be started: {}.", std::strerror(error)));
-  restore_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, restore_pid_, 0)));
-  watches_.add(restore_.get(), [this] {
-    int status = 0;
-    watches_.remove(restore_.get());
-    ::waitpid(restore_pid_, &status, 0);
-    restored(status);
+  restore_.emplace(restore);
+  watches_.add(restore_->pidfd(), [this] {
+    watches_.remove(restore_->pidfd());
+    // -1: the daemon has reaped it already. CRIU's file tells the result, too.
+    siginfo_t ended{};
+    const int waited = ::waitid(static_cast<idtype_t>(P_PIDFD),
+                                static_cast<id_t>(restore_->pidfd()), &ended, WEXITED | WNOHANG);
+    restore_.reset();
+    restored(waited == 0 ? ended.si_status : 0);
   });
 }
 
@@ -239,7 +244,8 @@ void TicketHost::restored(int status) {
   const std::string command = fmt::format("kill -CONT {}", pid);
   const char* argv[] = {"nsenter", nullptr, "--pid",         "--mount", "--",
                         "sh",      "-c",    command.c_str(), nullptr};
-  const std::string target = fmt::format("--target={}", outer_->first_process());
+  if (!outer_->first_process()->is_alive()) return lost("The namespaces have ended.");
+  const std::string target = fmt::format("--target={}", outer_->first_process()->pid());
   argv[1] = target.c_str();
   pid_t helper = -1;
   if (::posix_spawnp(&helper, "nsenter", nullptr, nullptr, const_cast<char**>(argv), environ) ==
@@ -254,7 +260,7 @@ void TicketHost::on_change() {
   if (is_alone_) {
     if (!run_->table().all_ended()) return;
     // The parent's host, which would have removed the image, is lost.
-    ::unlink(image_path_.c_str());
+    remove_image(image_path_);
     return reactor_.stop();
   }
   for (const Clone& clone : run_->table().clones()) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,8 +62,7 @@ class TicketHost {
   bool is_image_open_ = false;
   bool is_alone_ = false;  ///< the channel has ended, and the clones go on
   std::vector<CloneState> told_;
-  Descriptor restore_;
-  pid_t restore_pid_ = -1;
+  std::optional<ProcessHandle> restore_;  ///< nsenter(1), which becomes CRIU
 };
 
 }  // namespace stdchk::fork

@@ -27,8 +27,6 @@ std::uint32_t total_of(const TicketRun::Parts& parts) {
   return total;
 }
 
-void kill_process(int pidfd) { ::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0); }
-
 }  // namespace
 
 TicketRun::TicketRun(Reactor& reactor, Watches& watches, Parts parts, Calls calls)
@@ -41,7 +39,7 @@ TicketRun::TicketRun(Reactor& reactor, Watches& watches, Parts parts, Calls call
 TicketRun::~TicketRun() {
   reactor_.cancel(deadline_);
   if (source_) watches_.remove(source_->fd());
-  for (auto& [id, process] : processes_) watches_.remove(process.pidfd.get());
+  for (auto& [id, process] : processes_) watches_.remove(process->pidfd());
   for (const Place& place : places_) {
     if (place.host_part != 0) parts_.network->give_back(place.host_part);
   }
@@ -98,7 +96,7 @@ void TicketRun::on_here() {
   if (parts_.network) {
     std::vector<Cable> cables;
     for (const Place& place : places_) {
-      cables.push_back({place.sandbox->first_process(), place.host_part});
+      cables.push_back({place.sandbox->first_process()->pid(), place.host_part});
     }
     if (auto connected = parts_.network->connect(cables); !connected) {
       return prepared(connected.error());
@@ -235,7 +233,7 @@ void TicketRun::start_next() {
 
 void TicketRun::on_source() {
   local::Record record;
-  pid_t sender = 0;
+  Process sender;
   Descriptor unwanted;
   switch (source_->receive(record, sender, unwanted)) {
     case Connection::Got::kNothing:
@@ -248,7 +246,7 @@ void TicketRun::on_source() {
   record.id -= parts_.first_id - 1;
   if (record.kind == local::Kind::kImageReady && others_) {
     if (record.error != 0) return lose_source("The copy for other hosts cannot be forked.");
-    others_->distribute(token_, sender, source_->peer_pid(),
+    others_->distribute(token_, sender, source_->peer(),
                         std::string(record.value, record.value_bytes));
   } else if (record.id == 0 || record.id > parts_.count) {
     return lose_source("The frozen copy of the parent named a clone that it does not make.");
@@ -264,18 +262,17 @@ void TicketRun::on_source() {
   }
 }
 
-void TicketRun::on_running(std::uint32_t id, pid_t pid) {
+void TicketRun::on_running(std::uint32_t id, const Process& process) {
   const Clone* clone = table_.find(id);
   if (clone == nullptr || clone->state == CloneState::kEnded) return;
   const Sandbox& sandbox = *places_[place_of(id)].sandbox;
-  Process process{pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)))};
   // A clone that has ended already is in no namespace.
-  if (!process.pidfd || pid_namespace_of(pid) != sandbox.pid_namespace()) {
+  if (process->pid_namespace() != sandbox.pid_namespace()) {
     return end_clone(id, End::kDied, 0, "");
   }
   if (!table_.running(id)) return;
-  watches_.add(process.pidfd.get(), [this, id] { end_clone(id, End::kDied, 0, ""); });
-  processes_[id] = std::move(process);
+  watches_.add(process->pidfd(), [this, id] { end_clone(id, End::kDied, 0, ""); });
+  processes_[id] = process;
   start_next();
   if (table_.count_in(CloneState::kStarted) == 0 && table_.state() == TicketState::kCloned) {
     reactor_.cancel(deadline_);
@@ -296,11 +293,12 @@ void TicketRun::lose_source(const std::string& why) {
   calls_.on_change();
 }
 
-std::uint32_t TicketRun::clone_of(pid_t pid, std::uint32_t claimed) const {
+std::uint32_t TicketRun::clone_of(const ProcessHandle& caller, std::uint32_t claimed) const {
   for (const auto& [id, process] : processes_) {
-    if (process.pid == pid) return id;
+    // A clone that has ended is listed until its pidfd was seen; its pid may be the caller's now.
+    if (process->pid() == caller.pid() && process->is_alive()) return id;
   }
-  const std::uint64_t inside = pid_namespace_of(pid);
+  const std::uint64_t inside = caller.pid_namespace();
   for (std::size_t i = 0; i < places_.size() && inside != 0; i++) {
     const Sandbox* sandbox = places_[i].sandbox.get();
     if (sandbox == nullptr || sandbox->pid_namespace() != inside) continue;
@@ -334,13 +332,13 @@ void TicketRun::end_clone(std::uint32_t id, End end, std::int32_t status,
 /// Ends the processes of a clone that has ended.
 void TicketRun::tidy(std::uint32_t id) {
   if (const auto found = processes_.find(id); found != processes_.end()) {
-    watches_.remove(found->second.pidfd.get());
-    kill_process(found->second.pidfd.get());
+    watches_.remove(found->second->pidfd());
+    found->second->kill();
     processes_.erase(found);
   }
   if (id > parts_.count) return others_->kill(id);
   if (parts_.is_hierarchical && !table_.all_ended()) return;
-  if (const int first = places_[place_of(id)].sandbox->pidfd(); first >= 0) kill_process(first);
+  if (const Process& first = places_[place_of(id)].sandbox->first_process()) first->kill();
 }
 
 void TicketRun::kill_all() {

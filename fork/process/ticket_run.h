@@ -77,7 +77,7 @@ class TicketRun {
   /// Returns the id of the clone that the process belongs to; 0: no clone of this ticket. `claimed`
   /// is the id that the process says it has: it counts among clones that share a sandbox, which can
   /// signal each other anyway.
-  std::uint32_t clone_of(pid_t pid, std::uint32_t claimed) const;
+  std::uint32_t clone_of(const ProcessHandle& caller, std::uint32_t claimed) const;
   /// Returns the sandbox with that pid namespace; nullptr: no sandbox of this ticket.
   const Sandbox* sandbox_of(std::uint64_t pid_namespace) const;
   /// Whether the clones need neither the parent nor its copy.
@@ -92,10 +92,6 @@ class TicketRun {
     std::uint32_t host_part = 0;
     bool is_here = false;
   };
-  struct Process {
-    pid_t pid = 0;
-    Descriptor pidfd;
-  };
 
   std::size_t place_of(std::uint32_t id) const { return parts_.is_hierarchical ? 0 : id - 1; }
   void on_here();
@@ -104,7 +100,7 @@ class TicketRun {
   void on_source();
   void lose_source(const std::string& why);
   void start_next();
-  void on_running(std::uint32_t id, pid_t pid);
+  void on_running(std::uint32_t id, const Process& process);
   void limit(Duration time, const char* what);
   void tidy(std::uint32_t id);
   void prepare_others();

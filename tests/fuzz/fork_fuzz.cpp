@@ -75,11 +75,11 @@ void play_process(fuzz::Choices& choices) {
     send(process.get(), ByteSpan(bytes).first(std::min(length, bytes.size())),
          choices.below(kFilesMax + 1), file.get());
     local::Record heard;
-    pid_t sender = 0;
+    Process sender;
     Descriptor passed;
     const auto got = daemon.receive(heard, sender, passed);
     if (got != Connection::Got::kRecord) continue;
-    STDCHK_ASSERT(sender == ::getpid());
+    STDCHK_ASSERT(sender && sender->pid() == ::getpid());
     STDCHK_ASSERT(heard.value_bytes <= local::kValueBytesMax);
     STDCHK_ASSERT(local::size_of(heard) == length && heard.kind == record.kind);
   }

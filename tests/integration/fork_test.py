@@ -358,6 +358,22 @@ def test_another_user_is_refused(daemon):
     assert run(sys.executable, "-c", text).stdout.strip() == "1"  # EPERM
 
 
+def test_who_holds_the_socket_of_an_ended_process_is_refused(daemon):
+    text = textwrap.dedent(f"""
+        import os, socket, time
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        s.connect({str(daemon.folder / 'run' / 'socket')!r})
+        record = bytearray(64)
+        record[0], record[4], record[36] = 1, 1, 1  # version 1, kTicket, one clone
+        parent = os.getpid()
+        if os.fork() == 0:
+            while os.getppid() == parent: time.sleep(0.01)
+            s.send(record)
+            print(int.from_bytes(s.recv(5000)[40:44], "little"))
+        """)
+    assert run(sys.executable, "-c", text).stdout.strip() == "3"  # ESRCH
+
+
 def test_the_parent_of_a_large_process_is_away_for_less_than_a_second(daemon):
     pause, ups = daemon.python("""
         import json

@@ -51,8 +51,8 @@ TEST_CASE("files beside the first one, and files of an empty record, do not stay
       INFO(files << " files, " << bytes << " bytes");
       send(process.get(), record, bytes, files, file.get());
       local::Record heard;
-      pid_t sender = 0;
       {
+        Process sender;
         Descriptor passed;
         const auto got = daemon.receive(heard, sender, passed);
         CHECK((got == Connection::Got::kRecord) == (bytes == local::size_of(record)));

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "core/base/descriptor.h"
+#include "core/files/own_folder.h"
+
+/// The files that hold images of parents. Clones run what an image holds: no other user may change
+/// its folder, or put a link or another file in its place. `path` is absolute. Errors: a sentence.
+namespace stdchk::fork {
+
+inline constexpr FolderRules kImagesRules{.what = "--images", .is_private = false};
+
+/// A new file for writing; a file of this name, of a daemon that was killed, is removed before.
+tl::expected<Descriptor, std::string> make_image(const std::string& path);
+/// For reading: a regular file of this user that has `bytes` bytes and no other name.
+tl::expected<Descriptor, std::string> open_image(const std::string& path, std::uint64_t bytes);
+/// A missing file is no error; nor is a folder that is not this user's: it stays as it is.
+void remove_image(const std::string& path);
+
+}  // namespace stdchk::fork
