@@ -106,7 +106,7 @@ std::string wrong_children(const State& state, const File& directory) {
   for (const auto& [name, id] : directory.children) {
     const File* const child = state.file(id);
     if (child == nullptr) return fmt::format("its entry {} is no file", name);
-    const auto is_this = [&](const Link& link) {
+    const auto is_this = [&directory, &name = name](const Link& link) {
       return link.parent == directory.id && link.name == name;
     };
     const bool is_first = child->parent == directory.id && child->name == name;
