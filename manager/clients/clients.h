@@ -48,12 +48,18 @@ struct ClientRecord {
   std::string role;
   rpc::Peer* peer = nullptr;  ///< null while its link is lost
   Time last_heard{};
-  std::set<SessionId> sessions;
+  std::set<std::pair<FileId, SessionId>> sessions;
   std::set<std::pair<FileId, Version>> pins;
   /// The number of files it has open for reading, as last reported.
   std::uint64_t reader_count = 0;
   std::shared_ptr<RecentReplies> replies = std::make_shared<RecentReplies>();
   msg::Invalidate invalidate;  ///< sent at the end of the reactor's turn
+
+  /// Returns true when the client has a session in which it writes the file.
+  bool writes(FileId file) const {
+    const auto found = sessions.lower_bound({file, SessionId{}});
+    return found != sessions.end() && found->first == file;
+  }
 };
 using Clients = std::map<ClientId, ClientRecord>;
 

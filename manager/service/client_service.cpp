@@ -89,7 +89,7 @@ void ClientService::end(ClientId id) {
   const auto found = to_.clients.find(id);
   if (found == to_.clients.end()) return;
   const auto sessions = found->second.sessions;
-  for (const SessionId session : sessions) to_.sessions.give_up(session, false);
+  for (const auto& [file, session] : sessions) to_.sessions.give_up(session, false);
   const auto pins = found->second.pins;
   for (const auto& [file, version] : pins) {
     to_.notices.unuse(file, id);
@@ -97,7 +97,7 @@ void ClientService::end(ClientId id) {
   }
   if (!sessions.empty() && found->second.peer != nullptr) {
     msg::Invalidate notice;
-    notice.fenced.assign(sessions.begin(), sessions.end());
+    for (const auto& [file, session] : sessions) notice.fenced.push_back(session);
     // A client that does not get the notice learns it from the answer to its next request.
     if (!found->second.peer->notify(notice)) log::debug("client {} could not be told", id.value);
   }

@@ -120,7 +120,7 @@ void ReadService::serve(ClientRecord& client, const msg::Unpin& request, const C
     pool_.unpin(request.file, request.version);
   }
   // The client's writers do not compare with that version any more.
-  for (const SessionId id : client.sessions) {
+  for (const auto& [file, id] : client.sessions) {
     SessionRecord& session = to_.sessions.at(id);
     if (session.similar != request.file || session.similar_version != request.version) continue;
     session.similar = {};

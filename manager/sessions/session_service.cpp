@@ -176,12 +176,9 @@ void SessionService::end(SessionId id, bool clean) {
   if (session.base != 0) state_.unpin(session.file, session.base);
   if (session.similar) state_.unpin(session.similar, session.similar_version);
   const auto client = to_.clients.find(session.client);
-  if (client != to_.clients.end()) client->second.sessions.erase(id);
+  if (client != to_.clients.end()) client->second.sessions.erase({session.file, id});
   // A client that gave the file up no longer sees its pending name, even while others write it.
-  const bool writes = client != to_.clients.end() &&
-                      std::ranges::any_of(client->second.sessions, [&](SessionId other) {
-                        return to_.sessions.at(other).file == session.file;
-                      });
+  const bool writes = client != to_.clients.end() && client->second.writes(session.file);
   if (!writes) state_.pending().leave(session.file, session.client);
   to_.notices.unuse(session.file, session.client);
   state_.unkeep(session.file);
@@ -211,7 +208,7 @@ SessionRecord& SessionService::begin(ClientRecord& client, SessionId id, const F
   session.proof = pool_.policy(file).proof();
   state_.keep(file.id);
   to_.notices.use(file.id, client.id);
-  client.sessions.insert(id);
+  client.sessions.emplace(file.id, id);
   return session;
 }
 
