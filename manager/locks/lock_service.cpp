@@ -39,8 +39,8 @@ void LockService::serve(ClientRecord& client, const msg::SetLock& request, const
   if (sessions_.resuming() && !request.claims) return answer(call, msg::LockOutcome::kRecovering);
   const bool waits = request.ticket != 0 && !request.claims;
   const WaitId id{client.id, request.ticket};
-  const auto outcome =
-      waits ? table_.wait(lock, id, call.deadline() + limits::kLease) : table_.take(lock);
+  const auto outcome = waits ? table_.wait(lock, id, pool_.now(), call.deadline() + limits::kLease)
+                             : table_.take(lock);
   if (!outcome) return call.fail(outcome.error());
   if (*outcome != msg::LockOutcome::kWaits) {
     answer(call, *outcome);
@@ -79,8 +79,8 @@ void LockService::serve(ClientRecord& client, const msg::GetLock& request, const
 
 void LockService::grant() {
   if (calls_.empty()) return;
-  for (const WaitId& id :
-       table_.grant([this](const WaitId& one) { return calls_.contains(one); })) {
+  const auto is_there = [this](const WaitId& one) { return calls_.contains(one); };
+  for (const WaitId& id : table_.grant(is_there, pool_.now())) {
     const auto call = calls_.find(id);
     answer(call->second, msg::LockOutcome::kGranted);
     calls_.erase(call);
@@ -104,6 +104,8 @@ void LockService::tick() {
     return true;
   });
   table_.expire(pool_.now());
+  // The time in line of some may be over.
+  grant();
 }
 
 }  // namespace stdchk::manager

@@ -56,19 +56,44 @@ Result<msg::LockOutcome> LockTable::take(const FileLock& wanted) {
   return msg::LockOutcome::kGranted;
 }
 
-Result<msg::LockOutcome> LockTable::wait(const FileLock& wanted, const WaitId& id, Time until) {
+/// Returns true when the owner of `wanted`, or its process, has a lock on the file.
+bool LockTable::has_lock(const FileLock& wanted) const {
+  const auto of_file = held_.find({wanted.file, wanted.space});
+  return of_file != held_.end() &&
+         std::ranges::any_of(of_file->second.all(), [&](const FileLock& held) {
+           return held.owner == wanted.owner || (held.owner.client == wanted.owner.client &&
+                                                 held.pid == wanted.pid && held.pid != 0);
+         });
+}
+
+/// Returns true when a request before `end` waits for a lock that would exclude `wanted`.
+bool LockTable::stands_in_line(const FileLock& wanted, Waits::const_iterator end) const {
+  const auto before = [&](const Wait& wait) {
+    return wait.wanted.file == wanted.file && wait.wanted.space == wanted.space &&
+           excludes(wait.wanted, wanted);
+  };
+  return std::any_of(waits_.begin(), end, before) && !has_lock(wanted);
+}
+
+Result<msg::LockOutcome> LockTable::wait(const FileLock& wanted, const WaitId& id, Time now,
+                                         Time until) {
+  if (lock_count_ + waits_.size() + 2 > kLocksMax) return no_room();
+  give_up_converted(wanted);
   const auto known = std::ranges::find(waits_, id, &Wait::id);
-  STDCHK_ASSIGN(const msg::LockOutcome now, take(wanted));
-  if (now == msg::LockOutcome::kGranted) {
-    if (known != waits_.end()) waits_.erase(known);
-    return now;
+  const bool is_known = known != waits_.end();
+  const bool passes = is_known && now >= known->since + kLineHolds;
+  const bool excluded = excluding(wanted).has_value();
+  if (!excluded && (passes || !stands_in_line(wanted, known))) {
+    put(wanted);
+    if (is_known) waits_.erase(known);
+    return msg::LockOutcome::kGranted;
   }
-  if (known != waits_.end()) {
+  if (is_known) {
     known->until = until;
     return msg::LockOutcome::kWaits;
   }
-  if (closes_a_circle(wanted)) return msg::LockOutcome::kDeadlock;
-  waits_.push_back({id, wanted, until});
+  if (excluded && closes_a_circle(wanted)) return msg::LockOutcome::kDeadlock;
+  waits_.push_back({id, wanted, now, until});
   return msg::LockOutcome::kWaits;
 }
 
@@ -108,10 +133,12 @@ bool LockTable::closes_a_circle(const FileLock& wanted) const {
   return false;
 }
 
-std::vector<WaitId> LockTable::grant(const std::function<bool(const WaitId&)>& is_there) {
+std::vector<WaitId> LockTable::grant(const std::function<bool(const WaitId&)>& is_there, Time now) {
   std::vector<WaitId> granted;
   for (auto wait = waits_.begin(); wait != waits_.end();) {
-    if (excluding(wait->wanted) || !is_there(wait->id)) {
+    const bool passes = now >= wait->since + kLineHolds;
+    if (excluding(wait->wanted) || !is_there(wait->id) ||
+        (!passes && stands_in_line(wait->wanted, wait))) {
       ++wait;
       continue;
     }

@@ -29,6 +29,11 @@ struct WaitId {
 /// follows flock(2) and fcntl(2). An owner never excludes itself. A new lock replaces the owner's
 /// lock on the same bytes. flock() gives up the old lock before it waits.
 ///
+/// Later requests stay behind a waiting request for kLineHolds. Without this rule, readers that
+/// follow each other would keep a writer out for ever. After that time a later request passes: some
+/// programs hold a shared lock until another process has the lock, too. Requests that must not wait
+/// pass at once. So do all requests of a process that has a lock on the file.
+///
 /// Threads: one.
 /// Errors: kSystem with ENOLCK when kLocksMax is reached. A call that fails changes nothing.
 /// Limits: kLocksMax locks and waits. A call takes time in proportion to the locks of the file. A
@@ -37,18 +42,19 @@ struct WaitId {
 class LockTable {
  public:
   static constexpr std::size_t kLocksMax = std::size_t{1} << 20;
+  static constexpr Duration kLineHolds = std::chrono::seconds(2);
 
   /// Takes the lock, unless another owner's lock excludes it (kRefused).
   Result<msg::LockOutcome> take(const FileLock& wanted);
   /// Takes the lock, or keeps the request in the queue until `until` (kWaits). To call it again
   /// with the same id renews the time. kDeadlock: the owner would wait for itself, by record locks.
-  Result<msg::LockOutcome> wait(const FileLock& wanted, const WaitId& id, Time until);
+  Result<msg::LockOutcome> wait(const FileLock& wanted, const WaitId& id, Time now, Time until);
   void cancel(const WaitId& id) { erase_wait(id); }
   /// Releases what the owner has in the range.
   Status release(const FileLock& range);
   /// Grants waiting requests that nothing excludes any more, the oldest first. Skips requests of
   /// which `is_there(id)` is false. Returns the granted requests, which wait no more.
-  std::vector<WaitId> grant(const std::function<bool(const WaitId&)>& is_there);
+  std::vector<WaitId> grant(const std::function<bool(const WaitId&)>& is_there, Time now);
   /// Drops the locks and waits of a client.
   void end(ClientId client);
   /// Drops requests that were not renewed in time.
@@ -64,16 +70,20 @@ class LockTable {
   struct Wait {
     WaitId id;
     FileLock wanted;
+    Time since{};
     Time until{};
   };
+  using Waits = std::list<Wait>;
   void put(const FileLock& lock);
   void cut(const FileLock& range);
   void erase_wait(const WaitId& id);
   bool closes_a_circle(const FileLock& wanted) const;
   void give_up_converted(const FileLock& wanted);
+  bool has_lock(const FileLock& wanted) const;
+  bool stands_in_line(const FileLock& wanted, Waits::const_iterator end) const;
 
   std::map<Key, FileLocks> held_;
-  std::list<Wait> waits_;  ///< the oldest first
+  Waits waits_;  ///< the oldest first
   std::size_t lock_count_ = 0;
 };
 

@@ -14,6 +14,7 @@ using Space = msg::LockSpace;
 namespace {
 
 constexpr std::uint64_t kEnd = std::numeric_limits<std::uint64_t>::max();
+constexpr Time kNow{1s};
 constexpr Time kLater{1h};
 
 FileLock record(std::uint64_t owner, Kind kind, std::uint64_t first = 0, std::uint64_t last = kEnd,
@@ -27,8 +28,8 @@ FileLock flock(std::uint64_t client, Kind kind) {
 
 Outcome take(LockTable& table, const FileLock& lock) { return table.take(lock).value(); }
 
-std::vector<WaitId> grant(LockTable& table) {
-  return table.grant([](const WaitId&) { return true; });
+std::vector<WaitId> grant(LockTable& table, Time now = kNow) {
+  return table.grant([](const WaitId&) { return true; }, now);
 }
 
 }  // namespace
@@ -73,7 +74,7 @@ TEST_CASE("waits are granted in the order in which they came") {
   LockTable table;
   REQUIRE(take(table, flock(1, Kind::kExclusive)) == Outcome::kGranted);
   const auto wait = [&](std::uint64_t client, Kind kind) {
-    return table.wait(flock(client, kind), {ClientId{client}, 5}, kLater).value();
+    return table.wait(flock(client, kind), {ClientId{client}, 5}, kNow, kLater).value();
   };
   CHECK(wait(2, Kind::kExclusive) == Outcome::kWaits);
   CHECK(wait(3, Kind::kShared) == Outcome::kWaits);
@@ -93,7 +94,7 @@ TEST_CASE("waits that are cancelled, not repeated, or of a client that has ended
   REQUIRE(take(table, flock(1, Kind::kExclusive)) == Outcome::kGranted);
   for (std::uint64_t client = 2; client <= 4; ++client) {
     const Time until{client == 3 ? 10s : 20s};
-    REQUIRE(table.wait(flock(client, Kind::kExclusive), {ClientId{client}, 5}, until));
+    REQUIRE(table.wait(flock(client, Kind::kExclusive), {ClientId{client}, 5}, kNow, until));
   }
   table.cancel({ClientId{2}, 5});
   table.expire(Time{15s});
@@ -108,10 +109,12 @@ TEST_CASE("a wait that would close a circle of record locks is a deadlock") {
   REQUIRE(take(table, record(1, Kind::kExclusive, 0, 0)) == Outcome::kGranted);
   REQUIRE(take(table, record(2, Kind::kExclusive, 1, 1)) == Outcome::kGranted);
   REQUIRE(take(table, record(3, Kind::kExclusive, 0, 0, 11)) == Outcome::kGranted);
-  CHECK(table.wait(record(1, Kind::kExclusive, 1, 1), {ClientId{1}, 1}, kLater) == Outcome::kWaits);
-  CHECK(table.wait(record(2, Kind::kExclusive, 0, 0, 11), {ClientId{1}, 2}, kLater) ==
+  CHECK(table.wait(record(1, Kind::kExclusive, 1, 1), {ClientId{1}, 1}, kNow, kLater) ==
         Outcome::kWaits);
-  CHECK(table.wait(record(3, Kind::kShared, 0, 0), {ClientId{1}, 3}, kLater) == Outcome::kDeadlock);
+  CHECK(table.wait(record(2, Kind::kExclusive, 0, 0, 11), {ClientId{1}, 2}, kNow, kLater) ==
+        Outcome::kWaits);
+  CHECK(table.wait(record(3, Kind::kShared, 0, 0), {ClientId{1}, 3}, kNow, kLater) ==
+        Outcome::kDeadlock);
   // The others go on.
   REQUIRE(table.release(record(3, Kind::kNone, 0, kEnd, 11)));
   CHECK(grant(table) == std::vector<WaitId>{{ClientId{1}, 2}});
@@ -121,9 +124,62 @@ TEST_CASE("two shared locks of flock() that both become exclusive do not wait fo
   LockTable table;
   REQUIRE(take(table, flock(1, Kind::kShared)) == Outcome::kGranted);
   REQUIRE(take(table, flock(2, Kind::kShared)) == Outcome::kGranted);
-  CHECK(table.wait(flock(1, Kind::kExclusive), {ClientId{1}, 5}, kLater) == Outcome::kWaits);
-  CHECK(table.wait(flock(2, Kind::kExclusive), {ClientId{2}, 5}, kLater) == Outcome::kGranted);
-  CHECK(grant(table).empty());
-  REQUIRE(table.release(flock(2, Kind::kNone)));
+  CHECK(table.wait(flock(1, Kind::kExclusive), {ClientId{1}, 5}, kNow, kLater) == Outcome::kWaits);
+  CHECK(table.wait(flock(2, Kind::kExclusive), {ClientId{2}, 5}, kNow, kLater) == Outcome::kWaits);
+  // flock() has given up both shared locks. The older request comes first.
   CHECK(grant(table) == std::vector<WaitId>{{ClientId{1}, 5}});
+  REQUIRE(table.release(flock(1, Kind::kNone)));
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{2}, 5}});
+}
+
+TEST_CASE("readers that come one after the other do not keep a writer out") {
+  LockTable table;
+  const auto wait = [&](std::uint64_t client, Kind kind, Time now = kNow) {
+    return table.wait(flock(client, kind), {ClientId{client}, 5}, now, kLater).value();
+  };
+  REQUIRE(take(table, flock(1, Kind::kShared)) == Outcome::kGranted);
+  CHECK(wait(2, Kind::kExclusive) == Outcome::kWaits);
+  CHECK(wait(3, Kind::kShared) == Outcome::kWaits);
+  CHECK(wait(3, Kind::kShared) == Outcome::kWaits);  // a repeat
+  CHECK(grant(table).empty());
+  // A request that must not wait answers for the locks that are held.
+  CHECK(take(table, flock(4, Kind::kShared)) == Outcome::kGranted);
+  REQUIRE(table.release(flock(1, Kind::kNone)));
+  REQUIRE(table.release(flock(4, Kind::kNone)));
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{2}, 5}});
+  REQUIRE(table.release(flock(2, Kind::kNone)));
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{3}, 5}});
+}
+
+TEST_CASE("a reader that a holder waits for passes a writer after some time") {
+  LockTable table;
+  const auto wait = [&](std::uint64_t client, Kind kind, Time now) {
+    return table.wait(flock(client, kind), {ClientId{client}, 5}, now, kLater).value();
+  };
+  const Time later = kNow + LockTable::kLineHolds;
+  REQUIRE(take(table, flock(1, Kind::kShared)) == Outcome::kGranted);
+  CHECK(wait(2, Kind::kExclusive, kNow) == Outcome::kWaits);
+  CHECK(wait(3, Kind::kShared, kNow) == Outcome::kWaits);
+  CHECK(wait(4, Kind::kShared, kNow + 1ms) == Outcome::kWaits);
+  CHECK(grant(table, later - 1ms).empty());
+  CHECK(grant(table, later) == std::vector<WaitId>{{ClientId{3}, 5}});
+  CHECK(wait(4, Kind::kShared, later + 1ms) == Outcome::kGranted);
+  CHECK(table.wait_count() == 1);
+}
+
+TEST_CASE("a process that has a lock on a file does not stand in line for more") {
+  LockTable table;
+  const auto wait = [&](const FileLock& lock) {
+    return table.wait(lock, {lock.owner.client, lock.owner.number}, kNow, kLater).value();
+  };
+  REQUIRE(take(table, record(1, Kind::kShared, 0, 9)) == Outcome::kGranted);
+  FileLock writer = record(2, Kind::kExclusive);
+  writer.pid = 8;
+  CHECK(wait(writer) == Outcome::kWaits);
+  CHECK(wait(record(1, Kind::kShared, 10, 19)) == Outcome::kGranted);
+  // Another file of the same process, as flock() sees it.
+  CHECK(wait(record(3, Kind::kShared, 20, 29)) == Outcome::kGranted);
+  FileLock other = record(4, Kind::kShared, 20, 29);
+  other.pid = 9;
+  CHECK(wait(other) == Outcome::kWaits);
 }
