@@ -19,8 +19,8 @@ class BackOff {
     wait_ = std::clamp(wait_ * 2, first_, longest_);
     return wait_;
   }
-  /// An attempt has failed for a reason that says nothing about the next one. Returns the first
-  /// wait; next() goes on from where it was.
+  /// An attempt has failed, and the next attempt may well succeed. Returns the first wait. A later
+  /// next() continues the doubling.
   Duration retry_soon() {
     wait_ = std::max(wait_, first_);
     return first_;

@@ -20,8 +20,8 @@ using ExchangePublic = std::array<std::byte, 32>;
 /// From the operating system's generator.
 ExchangeKey new_exchange_key();
 ExchangePublic public_of(const ExchangeKey& own);
-/// Computes the secret that the two ends share. Answers nothing when the peer's value has a small
-/// order: then the secret is all zeros, whatever the own key is (RFC 7748, section 6.1).
+/// Computes the secret that the two ends share. Returns nothing when the peer's value has a small
+/// order: then every own key gives a secret of zeros (RFC 7748, section 6.1).
 std::optional<Secret> agree(const ExchangeKey& own, const ExchangePublic& peer);
 
 }  // namespace stdchk

@@ -18,7 +18,7 @@ namespace stdchk {
 /// A Refusal says why something below the drain directory is not used.
 struct Refusal {
   int os_errno = 0;
-  std::string why;  ///< a sentence without its full stop: what, why, and what to do
+  std::string why;  ///< sentence without full stop: object, reason, remedy
 };
 template <class T>
 using Below = tl::expected<T, Refusal>;
@@ -48,10 +48,9 @@ enum class Access : std::uint8_t { kRead, kReadWrite };
 /// of a lease on a file (fcntl(2), F_SETLEASE).
 ///
 /// Owns: one descriptor. Threads: any.
-/// Errors: a Refusal: ELOOP for a link, EINVAL for a FIFO, a device, a socket or a bad path,
-/// EISDIR,
-///   EPERM for another owner, ESTALE for another inode or size, EMLINK for another name, EAGAIN for
-///   a lease; otherwise what the system call says.
+/// Errors: a Refusal with one of these values of errno, or with the errno of the system call.
+///   Type: ELOOP for a link, EISDIR, EINVAL for other types and for a bad path. Lease: EAGAIN.
+///   Expectation: EPERM for the owner, ESTALE for inode or size, EMLINK for another name.
 /// Not: protection from file systems that hang. Callers do that with threads they can spare.
 class DrainFolder {
  public:

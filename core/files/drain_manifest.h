@@ -13,7 +13,8 @@ namespace stdchk {
 /// The file in each folder of the drain directory that says what the drained files there must hold.
 inline constexpr const char* kManifestName = ".stdchk-manifest";
 
-/// The manifest of a folder, or the beginning of one whose writer works on it or was killed.
+/// Returns true for the manifest of a folder, and for an unfinished manifest of a running or killed
+/// writer.
 inline bool is_manifest(std::string_view file_name) {
   const std::string_view name = kManifestName;
   return file_name.starts_with(name) &&
@@ -34,12 +35,13 @@ inline bool is_pool_file(std::string_view file_name) {
 /// open_manifest().
 Below<std::string> read_policy_text(const DrainFolder& folder);
 
-/// Opens the manifest of a folder; ENOENT: there is none. A manifest is refused that belongs to
-/// another user than the folder, root, or this process: in a folder that all may write to anybody
-/// could say what others' files must hold.
+/// Opens the manifest of a folder; ENOENT: there is none. Refuses a manifest unless its owner is
+/// the folder's owner, root, or the user of this process. Otherwise any user who can write to the
+/// folder could decide what others' files must contain.
 Below<OpenedFile> open_manifest(const DrainFolder& folder, Access access);
 
-/// What the bytes [offset, offset + length) of a drained file must be.
+/// A DrainedRange is the checksum that the bytes [offset, offset + length) of a drained file must
+/// have.
 struct DrainedRange {
   std::uint64_t offset = 0;
   std::uint32_t length = 0;
@@ -47,8 +49,8 @@ struct DrainedRange {
   bool operator==(const DrainedRange&) const = default;
 };
 
-/// The same in few ranges: what lies side by side becomes one, up to limits::kChunkBytesMax.
-/// `ranges` are in the order of their offsets and do not overlap.
+/// Joins adjacent ranges into longer ranges, up to limits::kChunkBytesMax. `ranges` must be in the
+/// order of their offsets, without overlap.
 std::vector<DrainedRange> joined(const std::vector<DrainedRange>& ranges);
 
 }  // namespace stdchk

@@ -9,9 +9,9 @@
 
 namespace stdchk {
 
-/// A MountLock keeps a mount directory for this process and the children that inherit it. It is a
-/// flock(2) on the directory itself, taken before anything is mounted there. So a second process
-/// meets it whatever its runtime folder and its state directory are.
+/// A MountLock keeps a mount directory for this process and the children that inherit the lock. The
+/// lock is a flock(2) on the directory itself, taken before the mount. A second process meets the
+/// lock even with another runtime folder or state directory.
 ///
 /// Errors: take() says in one sentence what is wrong, and what to do. A file system without flock
 /// gives a MountLock that keeps nobody off.

@@ -52,8 +52,8 @@ class OwnFolder {
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }
 
-  /// Reads a regular file of this user or of root that others cannot write. kTooLarge: it has more
-  /// than `bytes_max`. kNotFound: there is no such file.
+  /// Reads a regular file of this user or of root that others cannot write. Errors. kTooLarge: the
+  /// file is longer than `bytes_max`. kNotFound: the file does not exist.
   Result<std::string> read(const std::string& name, std::size_t bytes_max) const;
   /// Makes a new file of mode 0600. kExists: the name is taken, by a link, for example.
   Status write_new(const std::string& name, std::string_view text) const;

@@ -11,13 +11,13 @@
 /// The small files that a pool's programs leave for each other.
 namespace stdchk {
 
-/// The text of a file that holds a secret or a key: its owner alone may read it, who is this user
-/// or root. A pipe will do, too. At most `bytes_max` bytes and one more, which says that it is
-/// longer. The error is a sentence for a person: what is wrong, and what to do.
+/// Reads a file that holds a secret or a key. Refuses a file that other users can access, or whose
+/// owner is neither this user nor root. Accepts a pipe, too. Returns at most `bytes_max` + 1 bytes;
+/// the extra byte shows that the file is longer. The error is a sentence with advice for a person.
 tl::expected<std::string, std::string> read_private_file(const std::string& path,
                                                          std::size_t bytes_max);
-/// The secret in such a file of 32 hexadecimal digits, which may end with a line: the 16 bytes, and
-/// zeros behind, as HMAC itself would fill them up. One that somebody has typed is refused.
+/// Reads a secret from such a file, which has 32 hexadecimal digits and perhaps a line end. Returns
+/// 16 bytes, then zeros as HMAC pads its keys. Refuses a secret that a person seems to have typed.
 tl::expected<Secret, std::string> read_secret_file(const std::string& path);
 /// The same of the file's text; `path` is named in the sentence.
 tl::expected<Secret, std::string> parse_secret(const std::string& path, std::string_view text);

@@ -2,8 +2,8 @@
 # The messages of stdchk. docs/internals/protocol.md tells who sends what when, core/schema/README.md how to add
 # a message or a field.
 
-# The same file is the wire contract. A message on a link is one Envelope in Cap'n Proto's standard stream
-# framing with exactly one segment, at most 256 KiB (core/base/limits.h). Rules for changes:
+# The same file is the wire contract. A message on a link is an Envelope in Cap'n Proto's standard framing
+# with exactly one segment, at most 256 KiB (core/base/limits.h). Rules for changes:
 #
 # - Fields and members of unions are only ever added, with the next free number. A number is never reused.
 # - A receiver treats a field that it does not know as absent. A sender that does not know a field leaves
@@ -43,7 +43,7 @@ using Grant = Values.Grant;
 # ---- properties of requests --------------------------------------------------------------------
 
 enum RequestKind {
-  # What a request does. It decides whether a client may repeat the request, and under which number.
+  # The effect of a request. It decides whether a client may repeat the request, and under which number.
   asks @0;
   # Changes nothing that outlives the client: repeated under the client's present number.
   instructs @1;
@@ -56,26 +56,26 @@ enum RequestKind {
   ofSession @4;
   # Changes what a session has: done once, and only under the session's client number.
   ofClient @5;
-  # Concerns what the client or its session has: may be repeated, but only under the same number.
+  # Changes the client's state, or its session's: repeated under the same client number only.
   ofLease @6;       # a client reports that it lives, or that it ends
-  ofMember @7;      # a registration, or a message of a member that is not a client
+  ofMember @7;      # registers a member, or comes from a member that is no client
   toBenefactor @8;  # not for a manager
   toNode @9;        # for a daemon of containers
 }
 annotation kind @0xde5b38a17c02f496 (struct) :RequestKind;
-# Of each request: its constant kKind.
+# Each request has its kind as the constant kKind.
 
 enum Route {
-  # Who may send a request to whom.
+  # The sender and the receiver of a request.
   clientToManager @0;
   benefactorToManager @1;
   standbyToManager @2;
   managerToBenefactor @3;
-  readerToBenefactor @4;  # from a client, or from a benefactor that copies
+  readerToBenefactor @4;  # the reader is a client, or a benefactor that copies
   coordinatorToNode @5;   # from a job's coordinator to the daemon of containers on a node
 }
 annotation route @0x8f14c7e95a3d0b62 (struct) :Route;
-# Of each request: its constant kRoute.
+# Each request has its route as the constant kRoute.
 
 # ---- parts of messages -------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ struct RegisterClient $title("register client") $kind(ofMember) $route(clientToM
     config @2 :PoolConfig;
     benefactors @3 :List(BenefactorInfo) $max("kListItemsMax");
     proof @4 :Data $Say.anyBytes $max("kKeyBytes");
-    # Proves that the manager gave this number to this member. Only a manager of the pool can make it.
+    # Proves that the manager gave this number to this member. Only managers of the pool can make this proof.
   }
 }
 
@@ -223,8 +223,8 @@ struct RegisterBenefactor $title("register benefactor") $kind(ofMember) $route(b
   # The newest record of `newest_epoch` that the benefactor knows to be answered.
   benefactor @13 :UInt64 $type("BenefactorId");  # its number in `newest_epoch`; none: it is new
   proof @14 :Data $Say.anyBytes $max("kKeyBytes");
-  # The proof of a reply that gave `newest_epoch`, `newest_sequence` and `benefactor`. Without it they count
-  # as none, and so does the log.
+  # The proof of a reply that gave `newest_epoch`, `newest_sequence` and `benefactor`. Without the proof the
+  # manager ignores these members and the log.
   struct Reply {
     benefactor @0 :UInt64 $type("BenefactorId");
     epoch @1 :UInt64 $type("Epoch");
@@ -669,7 +669,7 @@ struct Place $title("place") $kind(ofClient) $route(clientToManager) {
 struct Commit $title("commit") $kind(ofSession) $route(clientToManager) {
   # Applies the session's written ranges to the newest version of the file, all at once. A map too long for
   # one message goes ahead in parts with `last` = false; the part with `last` commits. Parts carry an index,
-  # so that the manager recognises a repeated one. Only the last part has the members after `written`.
+  # so that the manager recognises a repeated part. Members after `written` count in the last part only.
   session @0 :UInt64 $type("SessionId");
   part @1 :UInt32;
   last @2 :Bool $initial("true");
@@ -1009,8 +1009,8 @@ struct MirrorChange $title("mirror change") $kind(toBenefactor) $route(managerTo
   gid @7 :UInt32;
   mtimeNs @8 :Int64;
   uidBefore @9 :UInt32 = .unknownUid;
-  # For kAttributes: the owner before the change. A file there is the drained one only if its owner is `uid`
-  # or this one.
+  # For kAttributes: the owner before the change. The drained file must belong to `uid` or to this
+  # owner.
   struct Reply {}
 }
 
@@ -1056,8 +1056,8 @@ struct CopyExtents $title("copy extents") $kind(toBenefactor) $route(managerToBe
 }
 
 struct BuildStripe $title("build stripe") $kind(toBenefactor) $route(managerToBenefactor) {
-  # Makes blocks of a stripe from other blocks of it, in this arena (core/chunk/erasure.h): parity from data, or
-  # lost blocks from the rest. Inputs are read by one-sided transfers and checked; an output is a whole
+  # Makes blocks of a stripe from its other blocks, in this arena (core/chunk/erasure.h). It makes parity from
+  # data, or lost blocks from the remaining blocks. Inputs are read by one-sided transfers and checked; an output is a whole
   # extent. Requests are answered in order. After an answer, also to a request without outputs, no earlier
   # request changes the arena any more.
   struct Input {
@@ -1210,10 +1210,10 @@ struct BoxState {
   # A container of a job on the node that answers.
   box @0 :UInt32;
   running @1 :Bool;
-  exitStatus @2 :UInt32;  # of process 1; only when it does not run
+  exitStatus @2 :UInt32;  # exit status of process 1 after its end
   request @3 :UInt64;     # number of the newest checkpoint that a program has asked for; 0: none
   ended @4 :List(UInt64) $max("kListItemsMax");
-  # Commands that have ended. Of each: its number in the upper 32 bits, its exit status in the lower ones.
+  # Ended commands: each has its number in the upper 32 bits, and its exit status in the lower 32 bits.
   asks @5 :List(Text) $max("kDirectoryPageMax") $Say.itemMax("kPathBytesMax");
   # Commands for other containers that the remote-shell agent has left: NAME HOST COMMAND. New ones only.
 }
@@ -1231,7 +1231,7 @@ struct AskNode $title("ask node") $kind(toNode) $route(coordinatorToNode) {
 }
 
 enum NodeStep {
-  # What a node does with containers. container/README.md has the order.
+  # A step of a node with its containers. container/README.md has the order.
   invalid @0;
   start @1;
   stop @2;
@@ -1252,7 +1252,7 @@ struct BoxOrder {
 }
 
 struct StepNode $title("step node") $kind(toNode) $route(coordinatorToNode) {
-  # Takes one step with the containers `boxes`, or with all of the node when there are none.
+  # Takes a step with the containers `boxes`. Without `boxes`: with all containers of the node.
   job @0 :Text $max("kNameBytesMax");
   step @1 :NodeStep;
   set @2 :UInt64;  # the timestep Tj of the checkpoint that the step belongs to
@@ -1268,7 +1268,7 @@ struct StepNode $title("step node") $kind(toNode) $route(coordinatorToNode) {
 }
 
 enum Tell {
-  # What TellBox tells a container.
+  # The kind of a message to a container (TellBox).
   invalid @0;
   command @1;    # run `text`, words with the byte 0 behind each, as command `number`
   askTaken @2;   # the agent's command of name `text` was given to another container

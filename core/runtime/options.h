@@ -71,8 +71,8 @@ class Options {
   /// "-l,--long". `value_name` stands for the value in --help.
   Description text(const std::string& flag, std::string& value, const std::string& value_name,
                    const std::string& help);
-  /// One of `allowed`. `former` are values that an earlier version took, each with the reason why
-  /// it is refused.
+  /// The value must be in `allowed`. `former` has the values that only an earlier version accepted,
+  /// each with the reason for the refusal.
   using Former = std::vector<std::pair<std::string, std::string>>;
   Description choice(const std::string& flag, std::string& value, std::vector<std::string> allowed,
                      const std::string& help, Former former = {});

@@ -295,7 +295,7 @@ struct ChangeCopies {
     name @1 :Data $type("stdchk::ChunkName") $presentIf("is_named()");
     length @2 :UInt32;
     add @3 :Extent $presentIf("benefactor");   # without a benefactor: none
-    drop @4 :Extent $presentIf("benefactor");  # without a benefactor: none; never the last copy
+    drop @4 :Extent $presentIf("benefactor");  # without a benefactor: none; the last copy stays
   }
   changes @0 :List(Change);
 }
