@@ -245,7 +245,7 @@ int run(const Flags& flags) {
   std::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
   const auto keyring = transport::secure::read_keyring(flags.secret_file, Role::kBenefactor);
   if (!keyring) return fail_with(keyring.error());
-  Turn turn(turn_file(flags));  // given back after the memory
+  LeaveTurn turn(turn_file(flags));  // given back after the memory
   std::unique_ptr<Service> service;
   auto served =
       metrics::serve(flags.metrics, metrics::page_of("stdchk-benefactor", reactor, [&](auto& to) {

@@ -31,8 +31,8 @@ void add_requests(metrics::Exposition& to, const RequestCounts& requests) {
     to.counter("stdchk_mount_errors_total", "Requests that were answered with an error.", count,
                {{"errno", errno_name(number)}});
   }
-  const metrics::Distribution writes = requests.writes().look();
-  const metrics::Distribution reads = requests.reads().look();
+  const metrics::Distribution writes = requests.writes().snapshot();
+  const metrics::Distribution reads = requests.reads().snapshot();
   to.counter("stdchk_mount_written_bytes_total", "Bytes that the kernel has written.", writes.sum);
   to.counter("stdchk_mount_read_bytes_total", "Bytes that the kernel has read.", reads.sum);
   to.histogram("stdchk_mount_write_size_bytes", "Bytes of one write of the kernel.", writes);

@@ -26,7 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr unsigned kIdleSecondsMax = 5;
-constexpr Duration kLook = 1s;  ///< period of the check for connections that take too long
+constexpr Duration kCheckInterval = 1s;  ///< period of the check for connections that take too long
 constexpr int kBacklog = 128;
 constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -236,7 +236,7 @@ int Endpoint::handle(MHD_Connection* connection, const std::string& path, const 
 void Endpoint::make_pages() {
   MutexLock lock(mutex_);
   for (;;) {
-    wake_.wait_for(lock, kLook,
+    wake_.wait_for(lock, kCheckInterval,
                    [this]() STDCHK_REQUIRES(mutex_) { return ending_ || !waiting_.empty(); });
     const bool ends = ending_;
     std::vector<Request*> requests;

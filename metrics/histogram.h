@@ -45,7 +45,7 @@ class Histogram {
   /// Returns a snapshot. Divides values by `per_unit`: 1e9 turns nanoseconds into seconds. A value
   /// that is counted meanwhile may be missing in `sum`, but `count` always equals the sum of all
   /// buckets.
-  Distribution look(double per_unit = 1) const {
+  Distribution snapshot(double per_unit = 1) const {
     Distribution out;
     out.sum = static_cast<double>(sum_.load(std::memory_order_relaxed)) / per_unit;
     for (std::size_t i = 0; i < bounds_.size(); ++i) {

@@ -70,7 +70,7 @@ void add_copies(Exposition& to, const msg::StatPool::Reply& pool) {
       std::uint64_t{pool.log_advice.size()});
   to.gauge("stdchk_standby_keepers",
            "Benefactors of which the standby needs more than half for a takeover.",
-           std::uint64_t{pool.standby_keepers});
+           std::uint64_t{pool.standby_quorum});
   to.gauge("stdchk_standby_reached",
            "Benefactors among stdchk_standby_keepers that keep all of the metadata now.",
            std::uint64_t{pool.standby_reached});

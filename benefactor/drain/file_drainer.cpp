@@ -180,18 +180,18 @@ Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) 
   return {};
 }
 
-/// A Turn is the time in which one request's bytes go to the storage: meanwhile another one's are
-/// read back. Without turns, all workers write at the same time, then all read. After kTurnMax a
-/// worker proceeds without its turn, because storage may hang.
-class FileDrainer::Turn {
+/// A WriteTurn is the time in which one request's bytes go to the storage: meanwhile another one's
+/// are read back. Without turns, all workers write at the same time, then all read. After kTurnMax
+/// a worker proceeds without its turn, because storage may hang.
+class FileDrainer::WriteTurn {
  public:
-  explicit Turn(FileDrainer& owner) : owner_(owner) {
+  explicit WriteTurn(FileDrainer& owner) : owner_(owner) {
     MutexLock lock(owner_.turn_mutex_);
     mine_ = owner_.turn_over_.wait_for(
         lock, kTurnMax, [&]() STDCHK_REQUIRES(owner_.turn_mutex_) { return !owner_.turn_taken_; });
     if (mine_) owner_.turn_taken_ = true;
   }
-  ~Turn() {
+  ~WriteTurn() {
     if (!mine_) return;
     {
       const MutexLock lock(owner_.turn_mutex_);
@@ -199,8 +199,8 @@ class FileDrainer::Turn {
     }
     owner_.turn_over_.notify_one();
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  WriteTurn(const WriteTurn&) = delete;
+  WriteTurn& operator=(const WriteTurn&) = delete;
 
  private:
   FileDrainer& owner_;
@@ -208,7 +208,7 @@ class FileDrainer::Turn {
 };
 
 Outcome<void> FileDrainer::write_and_sync(Writing& writing) {
-  const Turn turn(*this);
+  const WriteTurn turn(*this);
   for (std::uint32_t i = 0; i < writing.request.pieces.size(); ++i) {
     if (auto going = give_up_check(writing.deadline); !going) return going;
     if (auto written = write_piece(writing, i); !written) return written;

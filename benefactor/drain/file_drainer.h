@@ -40,7 +40,7 @@ class FileDrainer final : public Drainer {
 
  private:
   struct Writing;
-  class Turn;
+  class WriteTurn;
   Outcome<void> open_files(Writing& writing);
   Outcome<void> open_base(Writing& writing, const DrainFolder& root);
   Outcome<ByteSpan> load_piece(Writing& writing, std::uint32_t index);

@@ -74,7 +74,7 @@ MemoryWatch::MemoryWatch(Reactor& reactor, const PressureLimits& limits, Machine
   const std::vector<MemoryScope> scopes = read_memory_scopes(files_);
   for (const MemoryScope& scope : scopes) {
     if (!scope.stalled_us) continue;
-    auto trigger = Trigger::create(scope.pressure_file, [this] { look(); });
+    auto trigger = Trigger::create(scope.pressure_file, [this] { check_memory(); });
     if (!trigger) continue;
     reactor_.add(*trigger);
     triggers_.push_back(std::move(trigger));
@@ -85,7 +85,7 @@ MemoryWatch::MemoryWatch(Reactor& reactor, const PressureLimits& limits, Machine
         "this kernel does not tell how long tasks wait for memory (PSI); only the memory that "
         "is available is watched");
   }
-  look();
+  check_memory();
 }
 
 MemoryWatch::~MemoryWatch() {
@@ -93,10 +93,10 @@ MemoryWatch::~MemoryWatch() {
   for (const auto& trigger : triggers_) reactor_.remove(*trigger);
 }
 
-void MemoryWatch::look() {
+void MemoryWatch::check_memory() {
   reactor_.cancel(timer_);
-  const Pressure pressure = judge_.look(read_memory_scopes(files_), reactor_.clock().now());
-  timer_ = reactor_.schedule_after(judge_.next_look(), [this] { look(); });
+  const Pressure pressure = judge_.judge(read_memory_scopes(files_), reactor_.clock().now());
+  timer_ = reactor_.schedule_after(judge_.next_sample(), [this] { check_memory(); });
   if (pressure != Pressure::kNone && !on_pressure_(pressure, judge_.why())) judge_.begin_again();
 }
 

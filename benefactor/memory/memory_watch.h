@@ -32,7 +32,7 @@ class MemoryWatch {
 
  private:
   class Trigger;
-  void look();
+  void check_memory();
 
   Reactor& reactor_;
   MachineFiles files_;

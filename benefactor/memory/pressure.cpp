@@ -29,7 +29,7 @@ std::uint64_t reserve_of(std::uint64_t total_bytes, const PressureLimits& limits
   return std::min(total_bytes / kReserveShare, kReserveMax);
 }
 
-Pressure PressureJudge::look(const std::vector<MemoryScope>& scopes, Time now) {
+Pressure PressureJudge::judge(const std::vector<MemoryScope>& scopes, Time now) {
   bool high = false;
   bool critical = false;
   bool out_of_memory = false;

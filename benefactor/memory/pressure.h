@@ -46,15 +46,15 @@ class PressureJudge {
   static constexpr Duration kCriticalHold = std::chrono::milliseconds(500);
   static constexpr Duration kStallWindow = std::chrono::seconds(5);  ///< the last two windows count
   static constexpr std::uint64_t kNear = 4;
-  /// Interval of samples; kLookSoon when less than two reserves are available.
-  static constexpr Duration kLook = std::chrono::seconds(1);
-  static constexpr Duration kLookSoon = std::chrono::milliseconds(100);
+  /// Interval of samples; kSampleIntervalShort when less than two reserves are available.
+  static constexpr Duration kSampleInterval = std::chrono::seconds(1);
+  static constexpr Duration kSampleIntervalShort = std::chrono::milliseconds(100);
 
   explicit PressureJudge(const PressureLimits& limits) : limits_(limits) {}
 
-  Pressure look(const std::vector<MemoryScope>& scopes, Time now);
+  Pressure judge(const std::vector<MemoryScope>& scopes, Time now);
   /// Returns the wait until the next sample is due.
-  Duration next_look() const { return near_ ? kLookSoon : kLook; }
+  Duration next_sample() const { return near_ ? kSampleIntervalShort : kSampleInterval; }
   /// After a sample with pressure, returns a sentence: which scope lacks what.
   const std::string& why() const { return why_; }
   /// Forgets all earlier samples: a shortage must last for the whole time again.

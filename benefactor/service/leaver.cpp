@@ -13,11 +13,11 @@
 
 namespace stdchk::benefactor {
 
-Turn::~Turn() {
+LeaveTurn::~LeaveTurn() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-bool Turn::take() {
+bool LeaveTurn::take() {
   if (fd_ < 0) fd_ = ::open(file_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   return fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }

@@ -9,19 +9,19 @@
 
 namespace stdchk::benefactor {
 
-/// A Turn is the right to leave because of pressure. At any time it belongs to one benefactor of a
-/// pool on a host. If all left at once, no benefactor could take their data. Besides, the memory of
-/// a single one may suffice.
+/// A LeaveTurn is the right to leave because of pressure. At any time it belongs to one benefactor
+/// of a pool on a host. If all left at once, no benefactor could take their data. Besides, the
+/// memory of a single one may suffice.
 ///
 /// It is a lock (flock(2)) on a shared file, and ends with the process at the latest.
 ///
 /// Owns: the descriptor. Threads: one.
-class Turn {
+class LeaveTurn {
  public:
-  explicit Turn(std::string file) : file_(std::move(file)) {}
-  ~Turn();
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  explicit LeaveTurn(std::string file) : file_(std::move(file)) {}
+  ~LeaveTurn();
+  LeaveTurn(const LeaveTurn&) = delete;
+  LeaveTurn& operator=(const LeaveTurn&) = delete;
 
   /// Returns false while another benefactor has the turn. Returns true if
   /// the file cannot be locked.
@@ -42,7 +42,7 @@ class Leaver {
   /// The time for hand_over() when the OOM killer is near.
   static constexpr std::chrono::seconds kCriticalTime{5};
 
-  Leaver(Reactor& reactor, Service& service, Duration leave_time, Turn& turn)
+  Leaver(Reactor& reactor, Service& service, Duration leave_time, LeaveTurn& turn)
       : reactor_(reactor), service_(service), leave_time_(leave_time), turn_(turn) {}
   Leaver(const Leaver&) = delete;
   Leaver& operator=(const Leaver&) = delete;
@@ -67,7 +67,7 @@ class Leaver {
   Reactor& reactor_;
   Service& service_;
   Duration leave_time_;
-  Turn& turn_;
+  LeaveTurn& turn_;
   Pressure pressure_ = Pressure::kNone;
   std::optional<Time> waits_since_;  ///< since when it waits for its turn
   bool handing_over_ = false;

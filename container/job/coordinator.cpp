@@ -228,7 +228,7 @@ void Coordinator::answer_waiting(const CheckpointAction& action) {
   for (const Done& done : book_.take_answered(action.set)) done(action.why);
   const Tell what = action.taken ? Tell::kGoesOn : Tell::kNotTaken;
   for (const auto& [box, request] : records_.answer_requests(action.set)) {
-    tell(box, what, request, {});
+    send_word(box, what, request, {});
   }
   if (book_.has_waiting() || records_.has_requests()) book_.want();
 }
@@ -238,7 +238,7 @@ void Coordinator::act_on(const RunsAction& action) {
     records_.begin();
     std::string words;
     for (const auto& word : settings_.program) words += word + '\0';
-    tell(0, Tell::kCommand, 0, std::move(words));
+    send_word(0, Tell::kCommand, 0, std::move(words));
     return;
   }
   records_.begin_from(book_.at(action.set));
@@ -367,21 +367,21 @@ void Coordinator::state_of(NodeId node, const msg::AskNode::Reply& reply) {
       job_.on_program_ended(reactor_.clock().now(), static_cast<std::uint32_t>(ended));
       return act();
     }
-    look_at(state);
+    take_state(state);
     if (!job_.running()) return;
   }
 }
 
-void Coordinator::look_at(const msg::BoxState& state) {
+void Coordinator::take_state(const msg::BoxState& state) {
   for (const std::uint64_t ended : state.ended) {
     for (const std::string& name : records_.end_command(state.box, ended >> 32)) {
-      tell(0, Tell::kAskEnded, ended & UINT32_MAX, name);
+      send_word(0, Tell::kAskEnded, ended & UINT32_MAX, name);
     }
   }
   take_asks(state);
   if (records_.takes_restart(state.box, state.request)) {
     // The program had asked before the set was saved, and learns now that it was restarted.
-    tell(state.box, Tell::kRestarted, state.request, {});
+    send_word(state.box, Tell::kRestarted, state.request, {});
     return;
   }
   if (records_.add_request(state.box, state.request, next_set())) book_.want();
@@ -402,7 +402,7 @@ void Coordinator::take_asks(const msg::BoxState& state) {
       events_.say(
           fmt::format("a command for the host {} was refused: no container has that name", host));
       records_.add_ask(name, 0, 0);
-      tell(0, Tell::kAskEnded, 255, name);
+      send_word(0, Tell::kAskEnded, 255, name);
       continue;
     }
     const std::uint64_t number = records_.next_command(*box);
@@ -412,8 +412,8 @@ void Coordinator::take_asks(const msg::BoxState& state) {
     for (const std::string& word : {std::string("/bin/sh"), std::string("-c"), command}) {
       words += word + '\0';
     }
-    tell(*box, Tell::kCommand, number, std::move(words), [this, name](bool given) {
-      if (given) tell(0, Tell::kAskTaken, 0, name);
+    send_word(*box, Tell::kCommand, number, std::move(words), [this, name](bool given) {
+      if (given) send_word(0, Tell::kAskTaken, 0, name);
     });
   }
 }
@@ -425,8 +425,8 @@ std::optional<BoxId> Coordinator::box_of_host(const std::string& host) const {
   return std::nullopt;
 }
 
-void Coordinator::tell(BoxId box, Tell what, std::uint64_t number, std::string text,
-                       std::function<void(bool)> done) {
+void Coordinator::send_word(BoxId box, Tell what, std::uint64_t number, std::string text,
+                            std::function<void(bool)> done) {
   const NodeId node = job_.placement().at(box);
   ++tells_;
   nodes_[node]->call(msg::TellBox{settings_.job, box, what, number, std::move(text)}, kTellMax,

@@ -102,10 +102,10 @@ class Coordinator {
   void lost(NodeId node, const std::string& why);
   void stepped(NodeId node, const StepAction& action, const rpc::Answer& answer, Time began);
   void state_of(NodeId node, const msg::AskNode::Reply& reply);
-  void look_at(const msg::BoxState& state);
+  void take_state(const msg::BoxState& state);
   void take_asks(const msg::BoxState& state);
-  void tell(BoxId box, msg::Tell what, std::uint64_t number, std::string text,
-            std::function<void(bool)> done = {});
+  void send_word(BoxId box, msg::Tell what, std::uint64_t number, std::string text,
+                 std::function<void(bool)> done = {});
   SetId next_set() const { return job_.saving() + 1; }
   void answer_waiting(const CheckpointAction& action);
   void begin_checkpoint();

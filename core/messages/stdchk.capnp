@@ -257,7 +257,7 @@ struct FollowManager $title("follow") $kind(ofMember) $route(standbyToManager) {
   struct Reply {
     epoch @0 :UInt64 $type("Epoch");
     number @1 :UInt64;
-    keepers @2 :List(UInt64) $items("BenefactorId") $max("kListItemsMax");
+    quorum @2 :List(UInt64) $items("BenefactorId") $max("kListItemsMax");
     # The quorum of a takeover: more than half of these benefactors must have lost the manager first.
   }
 }
@@ -594,7 +594,7 @@ struct StatPool $title("statfs") $kind(asks) $route(clientToManager) {
     logBytesNeeded @31 :UInt64;  # memory that a benefactor needs for its log and for the next log
     logBytesMax @32 :UInt64;     # the smallest memory for logs among these benefactors
     logFull @33 :UInt32;         # benefactors whose memory for the log was full
-    standbyKeepers @34 :UInt32;  # benefactors in the quorum of a takeover
+    standbyQuorum @34 :UInt32;  # benefactors in the quorum of a takeover
     standbyReached @35 :UInt32;  # of these, benefactors with a whole log
     logAdvice @36 :List(Text) $max("kListItemsMax") $Say.itemMax("kAddressBytesMax");
     # Sentences about dangers for the metadata, and remedies.

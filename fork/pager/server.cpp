@@ -30,7 +30,7 @@ constexpr std::size_t kPrefetchers = 3;
 constexpr std::size_t kDoorThreads = 4;
 constexpr std::uint64_t kEndOfWorkers = 0;
 /// Time between two checks for ended children of fork(2) and for unused images.
-constexpr int kLookMs = 2000;
+constexpr int kCheckIntervalMs = 2000;
 /// Eviction frees a sixteenth more than needed, so that not every fetch evicts.
 constexpr std::uint64_t kSlackShare = 16;
 
@@ -488,16 +488,17 @@ void Server::adopt_clone(Kept& kept) {
 
 void Server::run(int signals) {
   bool held = true;
-  auto looked = std::chrono::steady_clock::now();
+  auto checked_at = std::chrono::steady_clock::now();
   for (;;) {
     std::array<pollfd, 4> ready{{{signals, POLLIN, 0},
                                  {sockets_.get(), POLLIN, 0},
                                  {held ? listener_ : -1, POLLIN, 0},
                                  {held ? holder_.socket() : -1, POLLIN, 0}}};
-    const int count = ::poll(ready.data(), ready.size(), kLookMs);
+    const int count = ::poll(ready.data(), ready.size(), kCheckIntervalMs);
     if (count < 0) continue;
-    if (std::chrono::steady_clock::now() - looked >= std::chrono::milliseconds(kLookMs)) {
-      looked = std::chrono::steady_clock::now();
+    if (std::chrono::steady_clock::now() - checked_at >=
+        std::chrono::milliseconds(kCheckIntervalMs)) {
+      checked_at = std::chrono::steady_clock::now();
       look_after();
     }
     if (ready[0].revents != 0) break;

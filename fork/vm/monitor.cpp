@@ -17,7 +17,7 @@ namespace stdchk::fork::vm {
 namespace {
 
 constexpr std::size_t kAnswerBytesMax = std::size_t{16} << 20;
-constexpr int kLookMs = 5;
+constexpr int kCheckIntervalMs = 5;
 
 Time now() { return std::chrono::steady_clock::now(); }
 
@@ -59,7 +59,8 @@ tl::expected<Monitor, std::string> Monitor::connect(const std::string& path, int
       return monitor;
     }
     pollfd ended{process, POLLIN, 0};
-    if (::poll(&ended, 1, kLookMs) > 0) return tl::unexpected(std::string("QEMU has ended"));
+    if (::poll(&ended, 1, kCheckIntervalMs) > 0)
+      return tl::unexpected(std::string("QEMU has ended"));
     if (now() > until) return tl::unexpected(fmt::format("QEMU does not answer at {}", path));
   }
 }

@@ -208,25 +208,25 @@ void Audit::check_chunks() {
     const Counted now = found == counted.end() ? Counted{} : found->second;
     references_ += now.references;
     stored += chunk.copies.size() * extent_bytes(chunk.length);
-    const auto tell = [&](const std::string& what) {
+    const auto report = [&](const std::string& what) {
       broken_.push_back(fmt::format("chunk {}: {}", index, what));
     };
     if (now.references != chunks.references(index)) {
-      tell(fmt::format("it has {} references, {} are counted", now.references,
-                       chunks.references(index)));
+      report(fmt::format("it has {} references, {} are counted", now.references,
+                         chunks.references(index)));
     }
     if (now.undrained != chunks.undrained(index)) {
-      tell(fmt::format("it has {} references by what is not drained, {} are counted", now.undrained,
-                       chunks.undrained(index)));
+      report(fmt::format("it has {} references by what is not drained, {} are counted",
+                         now.undrained, chunks.undrained(index)));
     }
     if (chunk.name.is_named() && chunks.find(chunk.name, chunk.length) != index) {
-      tell("its name does not lead to it");
+      report("its name does not lead to it");
     }
     const bool by_place = !chunk.name.is_named() && chunks.redundancy(index).has_parity();
     for (const Extent& copy : chunk.copies) {
-      if (by_place && chunks.find_place(copy) != index) tell("its place does not lead to it");
+      if (by_place && chunks.find_place(copy) != index) report("its place does not lead to it");
       if (state.benefactors().count(copy.benefactor) > 0) continue;
-      tell(fmt::format("a copy is on benefactor {}, which is not known", copy.benefactor.value));
+      report(fmt::format("a copy is on benefactor {}, which is not known", copy.benefactor.value));
     }
     for (std::size_t i = 1; i < chunk.copies.size(); ++i) {
       const auto same = [&](const Extent& copy) {
@@ -234,7 +234,7 @@ void Audit::check_chunks() {
       };
       const auto end = chunk.copies.begin() + static_cast<std::ptrdiff_t>(i);
       if (std::any_of(chunk.copies.begin(), end, same)) {
-        tell(fmt::format("two copies are on benefactor {}", chunk.copies[i].benefactor.value));
+        report(fmt::format("two copies are on benefactor {}", chunk.copies[i].benefactor.value));
       }
     }
   });
@@ -246,28 +246,28 @@ void Audit::check_chunks() {
 
 void Audit::check_stripe(const Stripe& stripe) {
   const State& state = pool_.state();
-  const auto tell = [&](const std::string& what) {
+  const auto report = [&](const std::string& what) {
     broken_.push_back(fmt::format("the stripe of chunk {}: {}", stripe.members.front(), what));
   };
   if (stripe.data == 0 || stripe.data >= stripe.members.size()) {
-    return tell("it has no data, or no parity");
+    return report("it has no data, or no parity");
   }
   bool used = false;
   std::uint32_t longest = 0;
   for (std::uint32_t i = 0; i < stripe.members.size(); ++i) {
     const ChunkIndex member = stripe.members[i];
-    if (!state.chunks().exists(member)) return tell("a block is no chunk");
-    if (!state.chunks().has_copies(member)) tell("a block was given up");
-    if (state.stripes().of(member) != &stripe) tell("a block is in another one, too");
+    if (!state.chunks().exists(member)) return report("a block is no chunk");
+    if (!state.chunks().has_copies(member)) report("a block was given up");
+    if (state.stripes().of(member) != &stripe) report("a block is in another one, too");
     const std::uint32_t length = state.chunks().length(member);
     if (i < stripe.data) {
       used |= state.contents().is_used(member);
       longest = std::max(longest, length);
     } else if (length != longest) {
-      tell("parity is not as long as the longest chunk");
+      report("parity is not as long as the longest chunk");
     }
   }
-  if (!used) tell("nothing uses it");
+  if (!used) report("nothing uses it");
 }
 
 /// Checks that the claims on each arena, sorted by offset, touch without gaps and overlaps.

@@ -70,7 +70,7 @@ void Notices::entry_changed(FileId directory, const std::string& name, ClientId 
 }
 
 void Notices::file_changed(FileId id, ClientId except) {
-  const auto tell = [&](ClientId client) {
+  const auto add_notice = [&](ClientId client) {
     if (client == except) return;
     msg::Invalidate* notice = invalidate_of(client);
     if (notice == nullptr || notice->files.size() >= limits::kMapPageSlicesMax) return;
@@ -82,18 +82,18 @@ void Notices::file_changed(FileId id, ClientId except) {
   if (file != nullptr) {
     on_folder_changed_(file->type == FileType::kDirectory ? id : file->parent);
   }
-  if (file != nullptr && file->parent) watchers_.for_each(file->parent, pool_.now(), tell);
+  if (file != nullptr && file->parent) watchers_.for_each(file->parent, pool_.now(), add_notice);
   if (file != nullptr) {
     for (const Link& link : file->links) {
       on_folder_changed_(link.parent);
-      watchers_.for_each(link.parent, pool_.now(), tell);
+      watchers_.for_each(link.parent, pool_.now(), add_notice);
     }
   }
   if (file != nullptr && file->type == FileType::kDirectory)
-    watchers_.for_each(id, pool_.now(), tell);
+    watchers_.for_each(id, pool_.now(), add_notice);
   const auto users = users_.find(id);
   if (users == users_.end()) return;
-  for (const auto& [client, count] : users->second) tell(client);
+  for (const auto& [client, count] : users->second) add_notice(client);
 }
 
 void Notices::benefactors_changed() {

@@ -14,10 +14,10 @@ namespace {
 
 using namespace std::chrono_literals;
 /// Files are checked ahead for this many bytes, so that a writer seldom waits for a check.
-constexpr std::uint64_t kLookAheadBytes = limits::kGiB;
+constexpr std::uint64_t kCheckAheadBytes = limits::kGiB;
 constexpr Duration kSeenFor = 3s;  ///< long enough for several checks of files that share chunks
 /// After a failed check: each check of storage that hangs blocks a thread.
-constexpr Duration kLookAgain = 5s;
+constexpr Duration kCheckAgain = 5s;
 constexpr std::uint64_t kAny = ~std::uint64_t{0};
 
 }  // namespace
@@ -91,8 +91,8 @@ bool Evictor::evict(std::uint64_t want_bytes) {
   for (Evict& command : now.commands) {
     pool_.execute(std::move(command), [](const Result<Outcome>&) {});
   }
-  if (now.bytes < bytes) look_ahead(want_bytes);
-  return now.bytes > 0 || looking_;
+  if (now.bytes < bytes) check_ahead(want_bytes);
+  return now.bytes > 0 || checking_;
 }
 
 /// Returns the files to check before `choice` may be evicted, including files that only share
@@ -114,20 +114,20 @@ std::vector<FileId> Evictor::unseen(const Choice& choice) const {
   return out;
 }
 
-void Evictor::look_ahead(std::uint64_t want_bytes) {
-  if (looking_) {
+void Evictor::check_ahead(std::uint64_t want_bytes) {
+  if (checking_) {
     wanted_bytes_ = std::max(wanted_bytes_, want_bytes);
     return;
   }
-  const std::uint64_t bytes = std::max(want_bytes, kLookAheadBytes);
+  const std::uint64_t bytes = std::max(want_bytes, kCheckAheadBytes);
   const auto files = unseen(choose(bytes, kAny, [](const File&) { return true; }));
-  held_up_ = files.empty() || pool_.now() < look_next_;
+  held_up_ = files.empty() || pool_.now() < check_after_;
   if (held_up_) return;
-  looking_ = true;
+  checking_ = true;
   wanted_bytes_ = want_bytes;
   checks_.look_up(
       files, pool_.now() + limits::kCallDeadline, [this](const Result<DrainChecks::Found>& found) {
-        looking_ = false;
+        checking_ = false;
         if (found) {
           for (const FileId id : found->there) {
             const File& file = *pool_.state().file(id);
@@ -136,7 +136,7 @@ void Evictor::look_ahead(std::uint64_t want_bytes) {
           evict(wanted_bytes_);
           return;
         }
-        look_next_ = pool_.now() + kLookAgain;
+        check_after_ = pool_.now() + kCheckAgain;
         log::warning(
             "memory of drained images is not given up, because the drain directory cannot be "
             "looked at: {}",

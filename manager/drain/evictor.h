@@ -43,7 +43,7 @@ class Evictor {
   Choice choose(std::uint64_t bytes, std::uint64_t newest, const Filter& counts) const;
   bool is_seen(const File& file) const;
   std::vector<FileId> unseen(const Choice& choice) const;
-  void look_ahead(std::uint64_t want_bytes);
+  void check_ahead(std::uint64_t want_bytes);
 
   struct Seen {
     Version version = 0;
@@ -57,9 +57,9 @@ class Evictor {
   std::unordered_map<FileId, std::uint32_t> pins_without_bytes_;  ///< valid during evict()
   std::map<FileId, Seen> seen_;  ///< files seen in the drain directory within kSeenFor
   bool held_up_ = false;
-  bool looking_ = false;
+  bool checking_ = false;
   std::uint64_t wanted_bytes_ = 0;  ///< the largest request since the check began
-  Time look_next_{};
+  Time check_after_{};
 };
 
 }  // namespace stdchk::manager

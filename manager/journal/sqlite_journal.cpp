@@ -246,7 +246,7 @@ void SqliteJournal::count(std::size_t records, Duration took) {
 }
 
 Journal::Figures SqliteJournal::figures() const {
-  return {records_.load(std::memory_order_relaxed), syncs_.look(1e9)};
+  return {records_.load(std::memory_order_relaxed), syncs_.snapshot(1e9)};
 }
 
 /// Runs a statement that returns no rows, and resets it for the next use.

@@ -73,7 +73,7 @@ void Standby::followed(const msg::FollowManager::Reply& reply) {
   // Too late: benefactors have promised to leave that manager.
   if (!rebuilder_->dismiss()) return;
   heard_ = reactor_.clock().now();
-  quorum_ = {reply.epoch, reply.keepers};
+  quorum_ = {reply.epoch, reply.quorum};
   seen_ = reply.number;
   if (!follows_) {
     log::info("follows the manager at {}, of epoch {}", config_.manager, reply.epoch.value);

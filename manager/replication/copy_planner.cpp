@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 constexpr std::uint64_t kBatchBytes = 8 * limits::kMiB;
 constexpr std::size_t kBatchItems = 256;
-constexpr std::size_t kLookedMax = 1024;     // chunks examined in one turn
+constexpr std::size_t kExaminedMax = 1024;   // chunks examined in one turn
 constexpr ChunkIndex kScannedMax = 1 << 13;  // table entries visited in one turn
 constexpr Duration kTogether = 10ms;
 constexpr Duration kEvictAgain = 1s;
@@ -237,12 +237,12 @@ bool CopyPlanner::lacks_undrained_copies() {
   const auto undrained = [](Rank rank) { return rank == kRankLost || rank % 2 == 0; };
   const CopyQueue::Order& order = queue_.in_order();
   auto at = order.begin();
-  for (std::size_t looked = 0; at != order.end() && looked < kLookedMax;) {
+  for (std::size_t examined = 0; at != order.end() && examined < kExaminedMax;) {
     const auto [rank, chunk] = *at;
     if (undrained(rank)) {
       const auto now = rank_of(chunk, view_of(chunk));
       if (now && undrained(*now)) return true;
-      ++looked;
+      ++examined;
       update(chunk);
       at = order.lower_bound({rank, chunk});
     } else {
@@ -447,16 +447,16 @@ void CopyPlanner::run() {
 
 void CopyPlanner::plan() {
   Batches batches;
-  std::size_t looked = 0;
+  std::size_t examined = 0;
   bool stuck = true;
   // If no chunk of the last turn found a target, continues with the chunks behind them.
   const CopyQueue::Order& order = queue_.in_order();
   auto at = order.lower_bound(resume_);
-  for (; at != order.end() && looked < kLookedMax;) {
+  for (; at != order.end() && examined < kExaminedMax;) {
     const auto [rank, chunk] = *at++;
     if (rank == kRankLost) break;
     if (busy_.count(chunk) > 0) continue;
-    ++looked;
+    ++examined;
     update(chunk);
     if (queue_.rank(chunk) != rank) continue;
     if (place(chunk, rank, batches)) stuck = false;

@@ -102,7 +102,7 @@ msg::StatPool::Reply AdminService::statistics() const {
   reply.log_bytes_needed = logs.needed_bytes;
   reply.log_bytes_max = logs.room_bytes;
   reply.log_full = logs.full;
-  reply.standby_keepers = logs.quorum;
+  reply.standby_quorum = logs.quorum;
   reply.standby_reached = logs.reached;
   reply.log_advice = to_.logs.advice();
   reply.standby = pool_.config().standby;

@@ -15,7 +15,7 @@ void add_requests(metrics::Exposition& to, const RequestCounts& counts) {
     if (!times.used()) continue;
     to.histogram("stdchk_manager_request_seconds",
                  "Time from a request's arrival until its answer, by kind of request.",
-                 times.look(1e9), {{"kind", std::string(request_name(kind))}});
+                 times.snapshot(1e9), {{"kind", std::string(request_name(kind))}});
   }
   for (const auto& [what, count] : counts.errors()) {
     to.counter("stdchk_manager_request_errors_total",

@@ -129,7 +129,7 @@ TEST_CASE("a manager that does not know of advice on its metadata gives none") {
   CHECK(reply.reader_count > 0);
   CHECK(reply.log_advice.empty());
   CHECK(reply.log_bytes_needed == 0);
-  CHECK(reply.standby_keepers == 0);
+  CHECK(reply.standby_quorum == 0);
 }
 
 TEST_CASE("who does not know of several places asks for one, and grants for one") {

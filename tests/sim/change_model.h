@@ -61,7 +61,7 @@ class ChangeModel {
   }
   static Ticket begin(Name& name, Change change) {
     name.under_way.push_back(std::move(change));
-    tell(name);
+    inform_watchers(name);
     return std::prev(name.under_way.end());
   }
   static void end(Name& name, Ticket ticket, Outcome outcome, Time settled) {
@@ -78,11 +78,11 @@ class ChangeModel {
     for (const Content& each : name.possible) next.insert(change(each));
     name.possible = std::move(next);
     remember(name, name.possible);
-    tell(name);
+    inform_watchers(name);
   }
 
  private:
-  static void tell(Name& name) {
+  static void inform_watchers(Name& name) {
     if (name.watchers.empty()) return;
     const auto now = reachable(name);
     for (auto* watcher : name.watchers) watcher->insert(now.begin(), now.end());

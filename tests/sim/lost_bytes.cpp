@@ -35,7 +35,7 @@ bool LostBytes::is_durable(const Extent& extent) const {
 
 /// Records all places in the map. A place that a new manager has loaded is durable; a later one is
 /// durable once its command is.
-void LostBytes::look() {
+void LostBytes::note_all_places() {
   const manager::Service& service = *cluster_.manager();
   const auto before = std::exchange(seen_, {});
   const bool same = epoch_ == state().epoch();
@@ -127,7 +127,7 @@ void LostBytes::benefactor_ends(std::size_t index, std::optional<Time> left) {
   const BenefactorId gone = cluster_.benefactors()[index].service->id();
   // A loss cannot be judged without the benefactor's id and a manager.
   if (!gone || cluster_.manager() == nullptr) return;
-  look();
+  note_all_places();
   // Forget places outside this manager's map: a crash may bring them back, so they are not judged.
   std::erase_if(safe_, [&](const Extent& place) { return !seen_.contains(place); });
   const Places before = copies_without({});
@@ -180,7 +180,7 @@ bool LostBytes::has_room(manager::ChunkIndex chunk, BenefactorId leaving,
 std::vector<std::string> LostBytes::check() {
   std::vector<std::string> wrong = std::exchange(wrong_, {});
   if (cluster_.manager() == nullptr) return wrong;
-  look();
+  note_all_places();
   const Places copies = copies_without({});
   state().chunks().for_each([&](manager::ChunkIndex chunk) {
     const Where where = place_of(copies, chunk);

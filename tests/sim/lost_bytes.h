@@ -70,7 +70,7 @@ class LostBytes {
   const manager::State& state() const { return cluster_.manager()->state(); }
   bool is_good(const Chunk& chunk, const Extent& extent, BenefactorId gone) const;
   bool is_durable(const Extent& extent) const;
-  void look();
+  void note_all_places();
   Places copies_without(BenefactorId gone) const;
   Where place_of(const Places& copies, manager::ChunkIndex chunk) const;
   void note_places(manager::ChunkIndex chunk, bool safe, BenefactorId gone);

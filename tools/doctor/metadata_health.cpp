@@ -40,11 +40,11 @@ Finding examine_metadata(const PoolRecord& pool) {
       {{"log_copies", answer->log_copies},
        {"log_bytes_needed", answer->log_bytes_needed},
        {"log_bytes_max", answer->log_bytes_max},
-       {"standby_keepers", answer->standby_keepers},
+       {"standby_keepers", answer->standby_quorum},
        {"standby_reached", answer->standby_reached}}};
   if (answer->log_advice.empty()) return finding;
   // Metadata that a standby cannot take over are lost with the manager's host.
-  const bool lacks_majority = 2 * answer->standby_reached <= answer->standby_keepers;
+  const bool lacks_majority = 2 * answer->standby_reached <= answer->standby_quorum;
   finding.kind = answer->log_copies == 0 || (standby && lacks_majority) ? Kind::kBad : Kind::kNote;
   return finding;
 }

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr auto kLookEvery = 1s;
+constexpr auto kCheckInterval = 1s;
 constexpr int kShareOfTime = 20;  ///< a walk takes at most one part in this number of the time
 constexpr std::size_t kShownMax = 20;
 
@@ -155,11 +155,11 @@ int keep_files(const PoolRecord& pool, const KeptFiles& paths) {
   ManifestWriter manifests((*filesystem)->config().drain_directory);
   decltype(state_of({})) seen{};
   std::int64_t safe_ns = 0;
-  auto look_at = std::chrono::steady_clock::now();
+  auto check_at = std::chrono::steady_clock::now();
   for (; !asked_to_end() && fs::exists(pool.path()); sleep_for(100ms)) {
     const auto now = std::chrono::steady_clock::now();
-    if (now < look_at) continue;
-    look_at = now + kLookEvery;
+    if (now < check_at) continue;
+    check_at = now + kCheckInterval;
     const auto figures = (*filesystem)->stat_pool();
     if (!figures || state_of(*figures) == seen) continue;
     Outcome<void> done;
@@ -170,8 +170,8 @@ int keep_files(const PoolRecord& pool, const KeptFiles& paths) {
       continue;
     }
     seen = state_of(*figures);
-    look_at = now + std::max<Duration>(kLookEvery,
-                                       (std::chrono::steady_clock::now() - now) * kShareOfTime);
+    check_at = now + std::max<Duration>(kCheckInterval,
+                                        (std::chrono::steady_clock::now() - now) * kShareOfTime);
   }
   return kExitGood;
 }

@@ -409,10 +409,10 @@ int run_node_part(UpOptions options) {
   }
   if (!record) {
     fmt::print(stderr, "stdchk: {}: {}\n", name, record.error().text);
-    (void)meeting.tell_failure(name, record.error().text);
+    (void)meeting.publish_failure(name, record.error().text);
     return 2;
   }
-  if (auto told = meeting.tell_ready(name); !told) {
+  if (auto told = meeting.publish_ready(name); !told) {
     fmt::print(stderr, "stdchk: {}: {}\n", name, told.error().text);
     report(stop_pool(*record));
     return 2;

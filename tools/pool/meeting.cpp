@@ -28,7 +28,7 @@ Outcome<void> Meeting::check() const {
   return {};
 }
 
-Outcome<void> Meeting::tell(const std::string& name, const std::string& text) const {
+Outcome<void> Meeting::publish(const std::string& name, const std::string& text) const {
   const auto folder = OwnFolder::open(folder_, kExchangeRules);
   const bool told = folder && folder->write_at_once(name, text + "\n");
   if (told) return {};
@@ -54,16 +54,16 @@ Outcome<std::string> Meeting::take(const std::string& name) const {
   return std::move(*text);
 }
 
-Outcome<void> Meeting::tell_manager(const std::string& address) const {
-  return tell(kManager, address);
+Outcome<void> Meeting::publish_manager(const std::string& address) const {
+  return publish(kManager, address);
 }
 
-Outcome<void> Meeting::tell_ready(const std::string& node) const {
-  return tell(std::string(kReady) + node, node);
+Outcome<void> Meeting::publish_ready(const std::string& node) const {
+  return publish(std::string(kReady) + node, node);
 }
 
-Outcome<void> Meeting::tell_failure(const std::string& node, const std::string& why) const {
-  return tell(std::string(kFailed) + node, why.substr(0, kWordBytesMax - 1));
+Outcome<void> Meeting::publish_failure(const std::string& node, const std::string& why) const {
+  return publish(std::string(kFailed) + node, why.substr(0, kWordBytesMax - 1));
 }
 
 std::string Meeting::first_line(const OwnFolder& folder, const std::string& name) const {

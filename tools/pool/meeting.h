@@ -33,9 +33,9 @@ class Meeting {
 
   explicit Meeting(std::string folder) : folder_(std::move(folder)) {}
 
-  Outcome<void> tell_manager(const std::string& address) const;
-  Outcome<void> tell_ready(const std::string& node) const;
-  Outcome<void> tell_failure(const std::string& node, const std::string& why) const;
+  Outcome<void> publish_manager(const std::string& address) const;
+  Outcome<void> publish_ready(const std::string& node) const;
+  Outcome<void> publish_failure(const std::string& node, const std::string& why) const;
 
   /// A Problem: the folder's name belongs to another user's folder, or to a link.
   Outcome<void> check() const;
@@ -48,7 +48,7 @@ class Meeting {
   Answers answers() const;
 
  private:
-  Outcome<void> tell(const std::string& name, const std::string& text) const;
+  Outcome<void> publish(const std::string& name, const std::string& text) const;
   std::string first_line(const OwnFolder& folder, const std::string& name) const;
 
   std::string folder_;

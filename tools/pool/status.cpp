@@ -117,7 +117,7 @@ Json to_json(const Answers& answers) {
           {"log_bytes_needed", pool.log_bytes_needed},
           {"log_bytes_max", pool.log_bytes_max},
           {"log_full", pool.log_full},
-          {"standby_keepers", pool.standby_keepers},
+          {"standby_keepers", pool.standby_quorum},
           {"standby_reached", pool.standby_reached},
           {"log_advice", pool.log_advice},
           {"scrub",

@@ -164,7 +164,7 @@ class Starter {
       auto handed = meeting.hand_over(keys_name(node), keys_of(node));
       if (!handed) return handed;
     }
-    return meeting.tell_manager(record_.manager_address);
+    return meeting.publish_manager(record_.manager_address);
   }
 
   /// The keys for another node's daemons and commands.

@@ -31,11 +31,11 @@ struct Watched {
     Pressure worst = Pressure::kNone;
     const Time until = clock.now() + time;
     while (clock.now() < until) {
-      const Duration step = judge.next_look();
+      const Duration step = judge.next_sample();
       clock.advance(step);
       stalled_us += stalled * static_cast<double>(step.count()) / 1000;
       scope.stalled_us = static_cast<std::uint64_t>(stalled_us);
-      worst = std::max(worst, judge.look({scope}, clock.now()));
+      worst = std::max(worst, judge.judge({scope}, clock.now()));
     }
     return worst;
   }
@@ -175,13 +175,13 @@ TEST_CASE("tasks that wait for memory are pressure where little is available, an
   CHECK(one.over(1h, 0.05) == Pressure::kNone);
 }
 
-TEST_CASE("looks are closer together where little is left") {
+TEST_CASE("samples are closer together where little memory is left") {
   Watched one;
   one.over(1s);
-  CHECK(one.judge.next_look() == PressureJudge::kLook);
+  CHECK(one.judge.next_sample() == PressureJudge::kSampleInterval);
   one.has(2 * kReserve - 1);
   one.over(1s);
-  CHECK(one.judge.next_look() == PressureJudge::kLookSoon);
+  CHECK(one.judge.next_sample() == PressureJudge::kSampleIntervalShort);
 }
 
 TEST_CASE("the watch tells of pressure, and of one that nobody could act on again later") {

@@ -59,7 +59,7 @@ TEST_CASE("the buckets of a histogram hold all below their bounds") {
   times.count(200'000'000'000);
   CHECK(times.used());
   Exposition out;
-  out.histogram("stdchk_seconds", "Times.", times.look(1e9), {{"kind", "a"}});
+  out.histogram("stdchk_seconds", "Times.", times.snapshot(1e9), {{"kind", "a"}});
   CHECK(out.text() ==
         "# HELP stdchk_seconds Times.\n"
         "# TYPE stdchk_seconds histogram\n"
