@@ -176,7 +176,7 @@ Config make_config(const Flags& flags, std::shared_ptr<transport::secure::Keyrin
   config.log_bytes_max = log_bytes_max(flags);
   config.log_may_grow = [files = machine_files(flags)](std::uint64_t more_bytes) {
     const auto there = check_memory(more_bytes, files);
-    if (!there) log::warning("the metadata log cannot grow: {}", there.error().detail);
+    if (!there) log::warning("the metadata log cannot grow: {}", there.error().text);
     return there.has_value();
   };
   std::uint64_t random = 0;
@@ -254,7 +254,7 @@ int run(const Flags& flags) {
   if (!served) return fail_with(served.error());
   auto arena = take_memory_first_to_go(flags, clock, ending);
   if (!arena && ending) return EXIT_SUCCESS;
-  if (!arena) return fail_with(arena.error().detail);
+  if (!arena) return fail_with(arena.error().text);
   log_facts(**arena);
   auto endpoints = transport::open_endpoints(flags.transport, flags.manager,
                                              {.clock = &clock,

@@ -29,7 +29,7 @@ bool is_drain_directory(const DrainFolder& root) {
 /// futimens(2) and ignore it. Also returns true when the test file cannot be made.
 bool keeps_times(const DrainFolder& root) {
   const auto folder = root.folder(msg::kTemporaryFolder);
-  const auto file = folder ? folder->create_unnamed() : Below<Descriptor>();
+  const auto file = folder ? folder->create_unnamed() : Outcome<Descriptor>();
   if (!folder || !file) return true;
   const timespec times[2] = {{0, UTIME_OMIT}, kLongAgo};
   struct stat there {};
@@ -42,7 +42,7 @@ Outcome<bool> is_there(const DrainDirectory& directory, const DrainFolder& root,
   if (auto parts = split_path(wanted.path); !parts) return problem(parts.error());
   const auto there = root.status(wanted.path);
   if (!there) {
-    const int why = there.error().os_errno;
+    const int why = there.error().error.os_errno;
     if (why == ENOENT || why == ENOTDIR || why == ELOOP) return false;
     return storage_problem("looking up", wanted.path, why);
   }

@@ -157,7 +157,7 @@ Done set_aside(const Mirror& in) {
 /// A folder that holds only a manifest of removed files counts as empty.
 void remove_manifests(const Place& place) {
   const auto folder = place.folder.folder(place.name);
-  const auto names = folder ? folder->names() : Below<std::vector<std::string>>();
+  const auto names = folder ? folder->names() : Outcome<std::vector<std::string>>();
   if (!folder || !names || !std::ranges::all_of(*names, is_manifest)) return;
   const WritableFolder writable(*folder);
   for (const std::string& name : *names) ::unlinkat(folder->get(), name.c_str(), 0);
@@ -349,7 +349,7 @@ Done drop_old_temporaries(const Mirror& in) {
   auto place = in.temporary();
   if (!place) return problem(place.error());
   const auto names = place->folder.names();
-  if (!names) return storage_problem("listing", place->path, names.error().os_errno);
+  if (!names) return storage_problem("listing", place->path, names.error().error.os_errno);
   for (const std::string& name : *names) {
     if (is_old(name.c_str(), in.change.number)) ::unlinkat(place->folder.get(), name.c_str(), 0);
   }

@@ -57,11 +57,11 @@ Outcome<bool> make_folder(const DrainFolder& parent, const std::string& name,
 Outcome<DrainFolder> enter(const DrainFolder& parent, const std::string& name, Missing missing,
                            const std::string& path, mode_t mode = 0755) {
   auto folder = parent.folder(name);
-  if (!folder && folder.error().os_errno == ENOENT && missing == Missing::kIsMade) {
+  if (!folder && folder.error().error.os_errno == ENOENT && missing == Missing::kIsMade) {
     if (auto made = make_folder(parent, name, path, mode); !made) return problem(made.error());
     folder = parent.folder(name);
   }
-  if (!folder) return storage_problem("opening the folder of", path, folder.error().os_errno);
+  if (!folder) return storage_problem("opening the folder of", path, folder.error().error.os_errno);
   return std::move(*folder);
 }
 
@@ -74,8 +74,9 @@ tl::unexpected<Problem> storage_problem(std::string_view what, std::string_view 
       fmt::format("{} {} failed: {}; {}.", what, path, std::strerror(os_errno), remedy(os_errno)));
 }
 
-tl::unexpected<Problem> storage_problem(const Refusal& refusal) {
-  return problem(Code::kDrainFailed, "benefactor.drain", refusal.os_errno, refusal.why + ".");
+tl::unexpected<Problem> storage_problem(const Problem& refusal) {
+  return problem(Code::kDrainFailed, "benefactor.drain", refusal.error.os_errno,
+                 refusal.text + ".");
 }
 
 Outcome<std::vector<std::string>> split_path(const std::string& path) {
@@ -102,7 +103,7 @@ Outcome<std::vector<std::string>> split_path(const std::string& path) {
 Outcome<DrainFolder> open_root(const DrainDirectory& directory) {
   auto root = directory.open();
   if (root) return std::move(*root);
-  const int number = root.error().os_errno;
+  const int number = root.error().error.os_errno;
   if (number == ELOOP) return storage_problem(root.error());
   return storage_problem("opening the drain directory", directory.path(), number);
 }
@@ -112,11 +113,12 @@ Outcome<Place> find_place(const DrainFolder& root, const std::string& path, Miss
   if (!parts) return problem(parts.error());
   if (missing == Missing::kFails) {
     auto parent = root.parent_of(path);
-    if (!parent) return storage_problem("opening the folder of", path, parent.error().os_errno);
+    if (!parent)
+      return storage_problem("opening the folder of", path, parent.error().error.os_errno);
     return Place{std::move(*parent), parts->back(), path};
   }
   auto folder = root.folder("");
-  if (!folder) return storage_problem("opening the folder of", path, folder.error().os_errno);
+  if (!folder) return storage_problem("opening the folder of", path, folder.error().error.os_errno);
   for (std::size_t i = 0; i + 1 < parts->size(); ++i) {
     auto next = enter(*folder, (*parts)[i], missing, path);
     if (!next) return problem(next.error());

@@ -16,7 +16,7 @@ namespace stdchk::benefactor {
 tl::unexpected<Problem> storage_problem(std::string_view what, std::string_view path, int os_errno);
 
 /// Makes the same problem of a DrainFolder's refusal.
-tl::unexpected<Problem> storage_problem(const Refusal& refusal);
+tl::unexpected<Problem> storage_problem(const Problem& refusal);
 
 /// The parts of `path`; kInvalidArgument when it is empty, absolute, too long, has an empty part,
 /// "." or "..", or leads into the folder of temporary files.

@@ -157,13 +157,13 @@ Outcome<void> FileDrainer::open_files(Writing& writing) {
   writing.place = std::move(*place);
   const DrainFolder& folder = writing.place.folder;
   auto file = folder.create(writing.place.name);
-  if (!file && file.error().os_errno == EEXIST) {
+  if (!file && file.error().error.os_errno == EEXIST) {
     // Another benefactor has made it, or this one for earlier pieces.
     file = folder.open(writing.place.name, Access::kReadWrite,
                        {{}, {}, maker_owners(directory_, *root), true});
-    if (!file && file.error().os_errno != ENOENT) return storage_problem(file.error());
+    if (!file && file.error().error.os_errno != ENOENT) return storage_problem(file.error());
   }
-  if (!file) return storage_problem("making", writing.place.path, file.error().os_errno);
+  if (!file) return storage_problem("making", writing.place.path, file.error().error.os_errno);
   writing.file = std::move(file->file);
   return open_base(writing, *root);
 }
@@ -174,7 +174,8 @@ Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) 
   if (path.empty()) return {};
   if (auto place = find_place(root, path, Missing::kFails); !place) return problem(place.error());
   auto base = root.open(path, Access::kRead);
-  if (!base && base.error().os_errno == ENOENT) return storage_problem("opening", path, ENOENT);
+  if (!base && base.error().error.os_errno == ENOENT)
+    return storage_problem("opening", path, ENOENT);
   if (!base) return storage_problem(base.error());
   writing.base = std::move(base->file);
   return {};
@@ -272,7 +273,7 @@ Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& req
   std::vector<std::uint32_t> owners = maker_owners(directory_, *root);
   owners.push_back(request.uid);  // of a finish that came this far and was not answered
   const auto opened = from->folder.open(from->name, Access::kReadWrite, {{}, {}, owners, true});
-  if (!opened && opened.error().os_errno == ENOENT) {
+  if (!opened && opened.error().error.os_errno == ENOENT) {
     // Finished before, and this is the same request again? Anything else must be drained anew.
     const auto there = to->folder.status(to->name);
     if (there && S_ISREG(there->st_mode) &&

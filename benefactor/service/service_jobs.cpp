@@ -30,9 +30,9 @@ template <class T>
 rpc::Answer to_answer(const char* what, Outcome<T> outcome) {
   if (outcome) return msg::Reply(std::move(*outcome));
   Problem& problem = outcome.error();
-  log::warning("{} failed: {} {}", what, describe(problem.error), problem.detail);
+  log::warning("{} failed: {} {}", what, describe(problem.error), problem.text);
   return tl::unexpected<rpc::Failure>(
-      rpc::Failure{problem.error, std::move(problem.detail), Duration{}});
+      rpc::Failure{problem.error, std::move(problem.text), Duration{}});
 }
 
 void add(std::atomic<std::uint64_t>& to, std::uint64_t count) {

@@ -5,12 +5,11 @@
 #include <functional>
 #include <string>
 #include <thread>
-#include <vector>
 
+#include "client/blocking/drained_lookup.h"
 #include "client/library/errors.h"
 #include "client/library/objects.h"
 #include "client/library/paths.h"
-#include "core/base/limits.h"
 
 using namespace stdchk::client::library;
 using namespace std::chrono_literals;
@@ -20,6 +19,7 @@ using stdchk::FileId;
 using stdchk::Result;
 using stdchk::Status;
 using stdchk::client::Filesystem;
+using stdchk::client::UnsafeFile;
 
 namespace {
 
@@ -41,45 +41,6 @@ Status each_file(Filesystem& filesystem, const std::string& path, const Attribut
   }
   return {};
 }
-
-/// A Lookup asks in batches which files are in the drain directory, and counts the others.
-class Lookup {
- public:
-  Lookup(Filesystem& filesystem, struct stdchk_safety& out) : filesystem_(filesystem), out_(out) {}
-
-  Status add(const std::string& path, FileId file) {
-    ++out_.files;
-    paths_.push_back(path);
-    request_.files.push_back(file);
-    return request_.files.size() < stdchk::limits::kDrainChecksMax ? Status{} : ask();
-  }
-  Status ask() {
-    if (request_.files.empty()) return {};
-    STDCHK_ASSIGN(const auto answer, filesystem_.ask(request_));
-    const auto& reply = std::get<stdchk::msg::ConfirmDrained::Reply>(answer);
-    for (std::uint32_t i = 0; i < paths_.size(); ++i) {
-      const auto has = [i](const auto& indexes) { return std::ranges::count(indexes, i) > 0; };
-      const bool missing = has(reply.missing);
-      if (missing) ++out_.missing_files;
-      if (missing || has(reply.undrained)) note(paths_[i]);
-    }
-    paths_.clear();
-    request_.files.clear();
-    return {};
-  }
-
- private:
-  void note(const std::string& path) {
-    if (out_.unsafe_files++ > 0) return;
-    const std::size_t count = std::min(path.size(), sizeof(out_.first_unsafe) - 1);
-    std::memcpy(out_.first_unsafe, path.data(), count);
-  }
-
-  Filesystem& filesystem_;
-  struct stdchk_safety& out_;
-  std::vector<std::string> paths_;
-  stdchk::msg::ConfirmDrained request_;
-};
 
 /// kWouldBlock while a file's drain is pending. kDrainFailed when all pending files fail again and
 /// again.
@@ -129,12 +90,18 @@ int stdchk_safe(stdchk_pool* pool, const char* path, struct stdchk_safety* out) 
   Filesystem& filesystem = *pool->filesystem;
   const auto start = find(filesystem, path, LastLink::kFollow);
   if (!start) return failed(start.error());
-  Lookup lookup(filesystem, *out);
-  Status looked = each_file(
+  stdchk::client::DrainedLookup lookup(filesystem, [out](const UnsafeFile& file) {
+    if (file.missing) ++out->missing_files;
+    if (out->unsafe_files++ > 0) return;
+    const std::size_t count = std::min(file.path.size(), sizeof(out->first_unsafe) - 1);
+    std::memcpy(out->first_unsafe, file.path.data(), count);
+  });
+  Status asked = each_file(
       filesystem, path, *start,
       [&](const std::string& each, const Attributes& file) { return lookup.add(each, file.id); });
-  if (looked) looked = lookup.ask();
-  if (!looked) return failed(looked.error());
+  if (asked) asked = lookup.finish();
+  out->files = lookup.files();
+  if (!asked) return failed(asked.error());
   out->safe = out->unsafe_files == 0 && !filesystem.config().drain_directory.empty() ? 1 : 0;
   return 0;
 }

@@ -108,12 +108,12 @@ DrainedReader::ReadPtr DrainedReader::open(std::uint32_t owner, const std::strin
     read->began = clock.now();
     const auto root = directory->open();
     if (!root) {
-      read->outcome.refused = root.error().why;
+      read->outcome.refused = root.error().text;
       return;
     }
     auto opened = root->open(path, Access::kRead);
     if (!opened) {
-      if (opened.error().os_errno != ENOENT) read->outcome.refused = opened.error().why;
+      if (opened.error().error.os_errno != ENOENT) read->outcome.refused = opened.error().text;
     } else if (!directory->may_belong(*root, opened->status, read->owner)) {
       read->outcome.refused = fmt::format(
           "{} in the drain directory belongs to uid {}, and in the pool to uid {}: it is not the "

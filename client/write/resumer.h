@@ -51,7 +51,8 @@ class Resumer {
   bool is_pending() const STDCHK_REQUIRES(engine_lock) {
     return parts_.core.attributes.version == 0;
   }
-  /// Where it has its name; no directory: it has no name. Only for a file without a version.
+  /// The directory that has the file's name; no directory for a file that has no name. Only for a
+  /// file without a version.
   FileId parent() const STDCHK_REQUIRES(engine_lock) { return parent_; }
   const std::string& name() const STDCHK_REQUIRES(engine_lock) { return name_; }
   /// Records a change that the manager has executed. Without a `parent`, the file has no name.

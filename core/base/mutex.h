@@ -52,7 +52,7 @@ class STDCHK_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-/// A MutexLock holds a Mutex until its end. It may release the mutex and take it again before.
+/// A MutexLock holds a Mutex until its end. unlock() and lock() release and take the mutex earlier.
 ///
 /// Threads: the thread that made it.
 class STDCHK_SCOPED_CAPABILITY MutexLock {

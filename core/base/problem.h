@@ -8,21 +8,21 @@
 
 namespace stdchk {
 
-/// A Problem is an Error with a sentence for people. The sentence names the directory, size or file
-/// that the static text of an Error cannot name.
+/// A Problem is an Error with its explanation. The explanation is a text for people. It names the
+/// directory, size or file that the static text of an Error cannot name.
 struct Problem {
   Error error;
-  std::string detail;
+  std::string text;  ///< object, reason, remedy
 };
 
-/// An Outcome is a Result whose error has such a sentence. For set-up and drain jobs, never for
-/// each chunk.
+/// An Outcome is a Result whose error has an explanation. For set-up, settings and files below the
+/// drain directory; never for each chunk.
 template <class T>
 using Outcome = tl::expected<T, Problem>;
 
 inline tl::unexpected<Problem> problem(Code code, const char* where, int os_errno,
-                                       std::string detail) {
-  return tl::unexpected<Problem>(Problem{Error{code, os_errno, where}, std::move(detail)});
+                                       std::string text) {
+  return tl::unexpected<Problem>(Problem{Error{code, os_errno, where}, std::move(text)});
 }
 
 inline tl::unexpected<Problem> problem(Problem other) {

@@ -18,10 +18,10 @@ namespace {
 constexpr int kLinksMax = 40;  // as the kernel has it
 constexpr uid_t kAnotherUser = 1;
 
-tl::unexpected<Refusal> refuse(const std::string& path, int os_errno) {
-  return tl::unexpected<Refusal>(Refusal{
-      os_errno,
-      fmt::format("the drain directory {} cannot be opened: {}", path, std::strerror(os_errno))});
+tl::unexpected<Problem> refuse(const std::string& path, int os_errno) {
+  return problem(
+      Code::kSystem, "drain_directory", os_errno,
+      fmt::format("the drain directory {} cannot be opened: {}", path, std::strerror(os_errno)));
 }
 
 bool is_link(int folder, const std::string& name, struct stat& there) {
@@ -32,8 +32,8 @@ bool is_link(int folder, const std::string& name, struct stat& there) {
 }  // namespace
 
 /// Puts the target of `link` in front of what is left of the path.
-Below<void> DrainDirectory::follow(int folder, const std::string& link, const std::string& walked,
-                                   std::string& rest) const {
+Outcome<void> DrainDirectory::follow(int folder, const std::string& link, const std::string& walked,
+                                     std::string& rest) const {
   struct stat there {};
   if (!is_link(folder, link, there)) return refuse(path_, ENOTDIR);
   std::array<char, limits::kPathBytesMax> text{};
@@ -47,17 +47,17 @@ Below<void> DrainDirectory::follow(int folder, const std::string& link, const st
     const bool is_new = known == links_.end() && !opened_;
     if (is_new) links_.emplace(place, target);
     if (!is_new && (known == links_.end() || known->second != target)) {
-      return tl::unexpected<Refusal>(
-          Refusal{ELOOP, fmt::format("the drain directory {} leads elsewhere than before: {} is a "
-                                     "link of uid {} to {}; start the pool anew if that is right",
-                                     path_, place, there.st_uid, target)});
+      return problem(Code::kSystem, "drain_directory", ELOOP,
+                     fmt::format("the drain directory {} leads elsewhere than before: {} is a "
+                                 "link of uid {} to {}; start the pool anew if that is right",
+                                 path_, place, there.st_uid, target));
     }
   }
   rest = rest.empty() ? target : target + "/" + rest;
   return {};
 }
 
-Below<DrainFolder> DrainDirectory::open() const {
+Outcome<DrainFolder> DrainDirectory::open() const {
   std::string rest = path_;
   std::string walked;
   int links = 0;

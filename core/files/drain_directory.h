@@ -23,14 +23,14 @@ struct FileMaker {
 /// process's user has made them. Links of other users are followed too, as long as they lead where
 /// they led at the first open().
 ///
-/// Threads: any. Errors: a Refusal, with ELOOP for a link that leads elsewhere than before.
+/// Threads: any. Errors: a Problem, with ELOOP for a link that leads elsewhere than before.
 class DrainDirectory {
  public:
   explicit DrainDirectory(std::string path, DrainFolder::Walk walk = DrainFolder::Walk::kByKernel)
       : path_(std::move(path)), walk_(walk) {}
 
   const std::string& path() const { return path_; }
-  Below<DrainFolder> open() const;
+  Outcome<DrainFolder> open() const;
 
   /// Whether a file may be a drained file of the pool's user `uid`. Such a file belongs to that
   /// user, or to the benefactors' user where they cannot give files away. `root` is from open().
@@ -39,8 +39,8 @@ class DrainDirectory {
   std::optional<FileMaker> file_maker(const DrainFolder& root) const;
 
  private:
-  Below<void> follow(int folder, const std::string& link, const std::string& walked,
-                     std::string& rest) const;
+  Outcome<void> follow(int folder, const std::string& link, const std::string& walked,
+                       std::string& rest) const;
 
   const std::string path_;
   const DrainFolder::Walk walk_;

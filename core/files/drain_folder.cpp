@@ -21,8 +21,8 @@ namespace {
 /// The kernel says EAGAIN when a folder above was renamed meanwhile, and for a lease.
 constexpr int kAttempts = 4;
 
-tl::unexpected<Refusal> refuse(int os_errno, std::string why) {
-  return tl::unexpected<Refusal>(Refusal{os_errno, std::move(why)});
+tl::unexpected<Problem> refuse(int os_errno, std::string text) {
+  return problem(Code::kSystem, "drain_folder", os_errno, std::move(text));
 }
 
 std::string_view remedy(int os_errno) {
@@ -37,13 +37,13 @@ std::string_view remedy(int os_errno) {
   }
 }
 
-tl::unexpected<Refusal> refuse_call(const std::string& path, int os_errno) {
+tl::unexpected<Problem> refuse_call(const std::string& path, int os_errno) {
   return refuse(os_errno, fmt::format("{} in the drain directory cannot be opened: {}{}",
                                       path.empty() ? "a folder" : path, std::strerror(os_errno),
                                       remedy(os_errno)));
 }
 
-tl::unexpected<Refusal> refuse_kind(const std::string& path, mode_t mode) {
+tl::unexpected<Problem> refuse_kind(const std::string& path, mode_t mode) {
   const int number = S_ISLNK(mode) ? ELOOP : S_ISDIR(mode) ? EISDIR : EINVAL;
   return refuse(number, fmt::format("{} in the drain directory is {}, where a plain file belongs; "
                                     "remove it",
@@ -65,7 +65,7 @@ std::optional<std::vector<std::string>> parts_of(const std::string& path) {
   return parts;
 }
 
-tl::unexpected<Refusal> refuse_path(const std::string& path) {
+tl::unexpected<Problem> refuse_path(const std::string& path) {
   return refuse(EINVAL, fmt::format("\"{}\" is not a plain path below the drain directory",
                                     path.substr(0, 64)));
 }
@@ -91,7 +91,8 @@ std::string join(const std::vector<std::uint32_t>& numbers) {
   return text;
 }
 
-Below<void> check(const std::string& path, const struct stat& there, const ExpectedFile& expected) {
+Outcome<void> check(const std::string& path, const struct stat& there,
+                    const ExpectedFile& expected) {
   if (!S_ISREG(there.st_mode)) return refuse_kind(path, there.st_mode);
   const auto& owners = expected.owners;
   if (!owners.empty() && std::ranges::find(owners, there.st_uid) == owners.end()) {
@@ -150,21 +151,21 @@ Descriptor DrainFolder::walk_by_hand(const std::string& path, int flags, unsigne
   return Descriptor(::openat(folder ? folder.get() : get(), path.c_str() + at, flags, mode));
 }
 
-Below<DrainFolder> DrainFolder::folder(const std::string& path) const {
+Outcome<DrainFolder> DrainFolder::folder(const std::string& path) const {
   if (!path.empty() && !parts_of(path)) return refuse_path(path);
   Descriptor opened = open_at(path.empty() ? "." : path, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
   if (!opened) return refuse_call(path, errno);
   return DrainFolder(std::move(opened), walk_);
 }
 
-Below<DrainFolder> DrainFolder::parent_of(const std::string& path) const {
+Outcome<DrainFolder> DrainFolder::parent_of(const std::string& path) const {
   if (!parts_of(path)) return refuse_path(path);
   const std::size_t slash = path.rfind('/');
   return folder(slash == std::string::npos ? "" : path.substr(0, slash));
 }
 
-Below<OpenedFile> DrainFolder::open(const std::string& path, Access access,
-                                    const ExpectedFile& expected) const {
+Outcome<OpenedFile> DrainFolder::open(const std::string& path, Access access,
+                                      const ExpectedFile& expected) const {
   // Opening a device may start an action of the device, so status() comes first.
   const auto before = status(path);
   if (!before) return tl::unexpected(before.error());
@@ -182,7 +183,7 @@ Below<OpenedFile> DrainFolder::open(const std::string& path, Access access,
   return opened;
 }
 
-Below<OpenedFile> DrainFolder::create(const std::string& name) const {
+Outcome<OpenedFile> DrainFolder::create(const std::string& name) const {
   if (!parts_of(name)) return refuse_path(name);
   OpenedFile made;
   made.file = open_at(name, O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -191,7 +192,7 @@ Below<OpenedFile> DrainFolder::create(const std::string& name) const {
   return made;
 }
 
-Below<Descriptor> DrainFolder::create_unnamed() const {
+Outcome<Descriptor> DrainFolder::create_unnamed() const {
   Descriptor made(::openat(get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (made) return made;
   std::random_device random;
@@ -202,7 +203,7 @@ Below<Descriptor> DrainFolder::create_unnamed() const {
   return std::move(named->file);
 }
 
-Below<struct stat> DrainFolder::status(const std::string& path) const {
+Outcome<struct stat> DrainFolder::status(const std::string& path) const {
   if (!parts_of(path)) return refuse_path(path);
   struct stat status {};
   if (path.find('/') == std::string::npos) {
@@ -214,13 +215,13 @@ Below<struct stat> DrainFolder::status(const std::string& path) const {
   return status;
 }
 
-Below<struct stat> DrainFolder::own_status() const {
+Outcome<struct stat> DrainFolder::own_status() const {
   struct stat status {};
   if (::fstat(get(), &status) != 0) return refuse_call("", errno);
   return status;
 }
 
-Below<std::string> DrainFolder::link_target(const std::string& path) const {
+Outcome<std::string> DrainFolder::link_target(const std::string& path) const {
   if (!parts_of(path)) return refuse_path(path);
   const Descriptor there = open_at(path, O_PATH, 0);
   if (!there) return refuse_call(path, errno);
@@ -233,7 +234,7 @@ Below<std::string> DrainFolder::link_target(const std::string& path) const {
   return std::string(target.data(), static_cast<std::size_t>(length));
 }
 
-Below<std::vector<std::string>> DrainFolder::names() const {
+Outcome<std::vector<std::string>> DrainFolder::names() const {
   struct Closer {
     void operator()(DIR* dir) const { ::closedir(dir); }
   };

@@ -6,22 +6,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "core/base/descriptor.h"
+#include "core/base/problem.h"
 
 /// The only way to files below the drain directory. Other users may own folders there, and may put
 /// links, FIFOs or others' files in the place of drained ones, at any moment.
 namespace stdchk {
-
-/// A Refusal says why something below the drain directory is not used.
-struct Refusal {
-  int os_errno = 0;
-  std::string why;  ///< sentence without full stop: object, reason, remedy
-};
-template <class T>
-using Below = tl::expected<T, Refusal>;
 
 /// An ExpectedFile is what the caller knows of a file before it opens the file. A file that differs
 /// is refused.
@@ -48,7 +40,8 @@ enum class Access : std::uint8_t { kRead, kReadWrite };
 /// of a lease on a file (fcntl(2), F_SETLEASE).
 ///
 /// Owns: one descriptor. Threads: any.
-/// Errors: a Refusal with one of these values of errno, or with the errno of the system call.
+/// Errors: a Problem with one of these values of errno, or with the errno of the system call. Its
+/// text has no full stop.
 ///   Type: ELOOP for a link, EISDIR, EINVAL for other types and for a bad path. Lease: EAGAIN.
 ///   Expectation: EPERM for the owner, ESTALE for inode or size, EMLINK for another name.
 /// Not: protection from file systems that hang. Callers do that with threads they can spare.
@@ -67,21 +60,21 @@ class DrainFolder {
   explicit operator bool() const { return static_cast<bool>(folder_); }
 
   /// An empty path is this folder.
-  Below<DrainFolder> folder(const std::string& path) const;
+  Outcome<DrainFolder> folder(const std::string& path) const;
   /// The folder that holds the last part of `path`.
-  Below<DrainFolder> parent_of(const std::string& path) const;
-  Below<OpenedFile> open(const std::string& path, Access access,
-                         const ExpectedFile& expected = {}) const;
+  Outcome<DrainFolder> parent_of(const std::string& path) const;
+  Outcome<OpenedFile> open(const std::string& path, Access access,
+                           const ExpectedFile& expected = {}) const;
   /// A new, empty file of mode 0600; EEXIST when anything has that name.
-  Below<OpenedFile> create(const std::string& name) const;
+  Outcome<OpenedFile> create(const std::string& name) const;
   /// A file of mode 0600 that has no name, and goes with its descriptor.
-  Below<Descriptor> create_unnamed() const;
+  Outcome<Descriptor> create_unnamed() const;
   /// The status of the file at `path`; a link is not followed.
-  Below<struct stat> status(const std::string& path) const;
-  Below<struct stat> own_status() const;
-  Below<std::string> link_target(const std::string& path) const;
+  Outcome<struct stat> status(const std::string& path) const;
+  Outcome<struct stat> own_status() const;
+  Outcome<std::string> link_target(const std::string& path) const;
   /// All names in this folder but "." and "..", sorted.
-  Below<std::vector<std::string>> names() const;
+  Outcome<std::vector<std::string>> names() const;
 
  private:
   Descriptor open_at(const std::string& path, int flags, unsigned mode) const;

@@ -55,10 +55,16 @@ LeaseHolder parse(const std::string& text) {
   return out;
 }
 
+tl::unexpected<Problem> refused(std::string_view what) {
+  const int number = errno;
+  return problem(Code::kSystem, "drain_lease", number,
+                 fmt::format("{} failed: {}", what, std::strerror(number)));
+}
+
 /// The whole text of the lease; ENOENT: there is none. A lease of another user is refused, because
 /// in a folder that all may write to anybody could keep pools from draining.
-Below<std::string> read_lease(const DrainDirectory& directory, const DrainFolder& root,
-                              const std::string& name) {
+Outcome<std::string> read_lease(const DrainDirectory& directory, const DrainFolder& root,
+                                const std::string& name) {
   const auto above = root.own_status();
   if (!above) return tl::unexpected(above.error());
   std::vector<std::uint32_t> owners{above->st_uid, 0, ::geteuid()};
@@ -67,24 +73,19 @@ Below<std::string> read_lease(const DrainDirectory& directory, const DrainFolder
   if (!file) return tl::unexpected(file.error());
   std::string text(kTextBytesMax, '\0');
   const ssize_t got = ::pread(file->file.get(), text.data(), text.size(), 0);
-  if (got < 0) return tl::unexpected(Refusal{errno, "the lease cannot be read"});
+  if (got < 0) return refused("reading the lease");
   text.resize(static_cast<std::size_t>(got));
   return text;
 }
 
-Refusal refused(std::string_view what) {
-  const int number = errno;
-  return {number, fmt::format("{} failed: {}", what, std::strerror(number))};
-}
-
 /// Replaces the text of an open lease. The text keeps its length from one renewal to the next.
-Below<void> write_lease(const Descriptor& file, const std::string& text) {
+Outcome<void> write_lease(const Descriptor& file, const std::string& text) {
   const ssize_t written = ::pwrite(file.get(), text.data(), text.size(), 0);
   if (written != static_cast<ssize_t>(text.size())) {
     if (written >= 0) errno = ENOSPC;
-    return tl::unexpected(refused("writing the lease"));
+    return refused("writing the lease");
   }
-  if (::fsync(file.get()) != 0) return tl::unexpected(refused("syncing the lease"));
+  if (::fsync(file.get()) != 0) return refused("syncing the lease");
   return {};
 }
 
@@ -108,8 +109,8 @@ std::string DrainLease::text() const {
                      own_.pool, own_.manager, own_.host, own_.process, renewals_);
 }
 
-DrainLease::State DrainLease::unknown(const Refusal& refusal) {
-  why_ = refusal.why.empty() ? std::strerror(refusal.os_errno) : refusal.why;
+DrainLease::State DrainLease::unknown(const Problem& problem) {
+  why_ = problem.text;
   return State::kUnknown;
 }
 
@@ -117,7 +118,7 @@ DrainLease::State DrainLease::step(Time now) {
   const auto root = directory_.open();
   if (!root) return unknown(root.error());
   const auto there = read_lease(directory_, *root, kLeaseName);
-  if (!there && there.error().os_errno == ENOENT) return take(*root);
+  if (!there && there.error().error.os_errno == ENOENT) return take(*root);
   if (!there) return unknown(there.error());
   seen_ = parse(*there);
   const bool heir = inherits_ && seen_.pool == own_.pool;
@@ -135,7 +136,7 @@ DrainLease::State DrainLease::step(Time now) {
 /// Makes the lease, which does not exist.
 DrainLease::State DrainLease::take(const DrainFolder& root) {
   const auto file = root.create(kLeaseName);
-  if (!file && file.error().os_errno == EEXIST) return State::kOthers;
+  if (!file && file.error().error.os_errno == EEXIST) return State::kOthers;
   if (!file) return unknown(file.error());
   ++renewals_;
   if (const auto written = write_lease(file->file, text()); !written) {
@@ -165,14 +166,14 @@ DrainLease::State DrainLease::replace(const DrainFolder& root, const std::string
   // Only one of several pools renames the file that all of them have read.
   const std::string aside = fmt::format("{}.{}", kLeaseName, own_.manager);
   if (::renameat(root.get(), kLeaseName, root.get(), aside.c_str()) != 0) {
-    return errno == ENOENT ? State::kOthers : unknown(refused("renaming the lease"));
+    return errno == ENOENT ? State::kOthers : unknown(refused("renaming the lease").value());
   }
   const auto moved = read_lease(directory_, root, aside);
   const bool right = moved && *moved == text;
   // Another pool took the lease in between. If a third has made a new one already, that stays.
   if (!right && ::linkat(root.get(), aside.c_str(), root.get(), kLeaseName, 0) != 0 &&
       errno != EEXIST) {
-    return unknown(refused("giving the lease back"));
+    return unknown(refused("giving the lease back").value());
   }
   ::unlinkat(root.get(), aside.c_str(), 0);
   return right ? take(root) : State::kOthers;

@@ -67,7 +67,7 @@ class DrainLease {
  private:
   State take(const DrainFolder& root);
   State replace(const DrainFolder& root, const std::string& text);
-  State unknown(const Refusal& refusal);
+  State unknown(const Problem& problem);
   std::string text() const;
 
   const DrainDirectory directory_;

@@ -9,20 +9,21 @@
 
 namespace stdchk {
 
-Below<OpenedFile> open_manifest(const DrainFolder& folder, Access access) {
+Outcome<OpenedFile> open_manifest(const DrainFolder& folder, Access access) {
   const auto above = folder.own_status();
   if (!above) return tl::unexpected(above.error());
   return folder.open(kManifestName, access, {{}, {}, {above->st_uid, 0, ::geteuid()}, false});
 }
 
-Below<std::string> read_policy_text(const DrainFolder& folder) {
+Outcome<std::string> read_policy_text(const DrainFolder& folder) {
   const auto above = folder.own_status();
   if (!above) return tl::unexpected(above.error());
   const auto link = folder.status(kPolicyLinkName);
   if (!link) return tl::unexpected(link.error());
   const std::uint32_t owner = link->st_uid;
   if (owner != above->st_uid && owner != 0 && owner != ::geteuid()) {
-    return tl::unexpected(Refusal{EPERM, "the link .stdchk-policy belongs to another user"});
+    return problem(Code::kSystem, "drain_manifest", EPERM,
+                   "the link .stdchk-policy belongs to another user");
   }
   return folder.link_target(kPolicyLinkName);
 }

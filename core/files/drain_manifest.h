@@ -33,12 +33,12 @@ inline bool is_pool_file(std::string_view file_name) {
 
 /// Returns the text of a folder's policy; ENOENT: there is none. Refuses the same owners as
 /// open_manifest().
-Below<std::string> read_policy_text(const DrainFolder& folder);
+Outcome<std::string> read_policy_text(const DrainFolder& folder);
 
 /// Opens the manifest of a folder; ENOENT: there is none. Refuses a manifest unless its owner is
 /// the folder's owner, root, or the user of this process. Otherwise any user who can write to the
 /// folder could decide what others' files must contain.
-Below<OpenedFile> open_manifest(const DrainFolder& folder, Access access);
+Outcome<OpenedFile> open_manifest(const DrainFolder& folder, Access access);
 
 /// A DrainedRange is the checksum that the bytes [offset, offset + length) of a drained file must
 /// have.

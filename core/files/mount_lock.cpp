@@ -13,12 +13,11 @@ namespace stdchk {
 namespace {
 
 using namespace std::chrono_literals;
-using Lock = tl::expected<MountLock, MountLock::Refusal>;
 
 constexpr auto kPause = 20ms;
 
-tl::unexpected<MountLock::Refusal> refuse(std::string text, bool is_held = false) {
-  return tl::unexpected(MountLock::Refusal{std::move(text), is_held});
+tl::unexpected<Problem> refuse(std::string text, Code code = Code::kRefused) {
+  return problem(code, "mount_lock", 0, std::move(text));
 }
 
 /// False: another process has the lock. A file system without flock keeps nobody off.
@@ -34,7 +33,7 @@ bool lock(int fd, Duration patience) {
 
 }  // namespace
 
-Lock MountLock::take(const std::string& mount, Duration patience) {
+Outcome<MountLock> MountLock::take(const std::string& mount, Duration patience) {
   if (const auto there = find_mount(mount)) {
     return refuse(fmt::format("{} is in use: {} ({}) is mounted there; choose another mount point",
                               mount, there->source, there->type));
@@ -42,11 +41,12 @@ Lock MountLock::take(const std::string& mount, Duration patience) {
   auto folder = OwnFolder::open(mount, kMountRules);
   if (!folder) return refuse(std::move(folder.error()));
   if (!lock(folder->fd(), patience)) {
-    return refuse(fmt::format("another process of stdchk has the mount point {}", mount), true);
+    return refuse(fmt::format("another process of stdchk has the mount point {}", mount),
+                  Code::kBusy);
   }
   // Another process may have mounted a file system between the first check and the lock.
   if (mount_id(folder->fd()) != mount_id(mount)) {
-    return refuse(fmt::format("{} was mounted on by another process just now", mount), true);
+    return refuse(fmt::format("{} was mounted on by another process just now", mount), Code::kBusy);
   }
   if (!folder->names().empty()) {
     return refuse(fmt::format(

@@ -2,9 +2,9 @@
 
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 
 #include "core/base/clock.h"
+#include "core/base/problem.h"
 #include "core/files/own_folder.h"
 
 namespace stdchk {
@@ -13,21 +13,16 @@ namespace stdchk {
 /// lock is a flock(2) on the directory itself, taken before the mount. A second process meets the
 /// lock even with another runtime folder or state directory.
 ///
-/// Errors: take() says in one sentence what is wrong, and what to do. A file system without flock
-/// gives a MountLock that keeps nobody off.
-/// Not: a guard against other users. They cannot mount there, because the directory must be this
-/// user's own (OwnFolder).
+/// Errors: kBusy when another process has the lock, kRefused for other reasons, each with a
+/// sentence that says what to do. A file system without flock gives a MountLock that keeps nobody
+/// off. Not: a guard against other users. They cannot mount there, because the directory must be
+/// this user's own (OwnFolder).
 class MountLock {
  public:
-  struct Refusal {
-    std::string text;
-    bool is_held = false;  ///< another process has the lock
-  };
-
   /// `mount` is absolute, without links, and an empty directory of this user. Waits up to
   /// `patience` for the lock: a starting `stdchk up` holds it for some milliseconds to test the
   /// directory.
-  static tl::expected<MountLock, Refusal> take(const std::string& mount, Duration patience);
+  static Outcome<MountLock> take(const std::string& mount, Duration patience);
 
  private:
   explicit MountLock(OwnFolder folder) : folder_(std::move(folder)) {}

@@ -10,8 +10,8 @@
 namespace stdchk {
 namespace {
 
-tl::unexpected<PolicyProblem> refuse(std::string text) {
-  return tl::unexpected(PolicyProblem{Code::kInvalidArgument, std::move(text)});
+tl::unexpected<Problem> refuse(std::string text) {
+  return problem(Code::kInvalidArgument, "folder_settings", 0, std::move(text));
 }
 
 /// Removes the first word, which ends before a space or a comma, from `text` and returns it.
@@ -29,7 +29,7 @@ std::string_view take_word(std::string_view& text) {
 
 }  // namespace
 
-tl::expected<FolderSettings, PolicyProblem> parse_folder_settings(std::string_view text) {
+Outcome<FolderSettings> parse_folder_settings(std::string_view text) {
   FolderSettings out;
   std::string of_policy;
   while (!text.empty()) {

@@ -3,8 +3,8 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 
+#include "core/base/problem.h"
 #include "core/policy/policy.h"
 
 namespace stdchk {
@@ -18,6 +18,6 @@ struct FolderSettings {
 
 /// Parses settings separated by spaces or commas, such as "keep=3 marker=.metadata". The setting
 /// preset=NAME stands for several ones (core/policy/presets.h). The value "inherit" removes a rule.
-tl::expected<FolderSettings, PolicyProblem> parse_folder_settings(std::string_view text);
+Outcome<FolderSettings> parse_folder_settings(std::string_view text);
 
 }  // namespace stdchk

@@ -207,6 +207,12 @@ std::optional<std::uint64_t> parse_value(const Field& field, std::string_view te
   return value;
 }
 
+constexpr const char* kWhere = "policy";
+
+tl::unexpected<Problem> refuse(std::string text) {
+  return problem(Code::kInvalidArgument, kWhere, 0, std::move(text));
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> Policy::find(PolicyKey key) const {
@@ -266,22 +272,18 @@ std::string format_value(PolicySetting setting) {
                                             : std::to_string(setting.value);
 }
 
-tl::expected<PolicySetting, PolicyProblem> parse_setting(std::string_view name,
-                                                         std::string_view value) {
+Outcome<PolicySetting> parse_setting(std::string_view name, std::string_view value) {
   const auto field = std::ranges::find(kFields, name, &Field::name);
   if (field == std::end(kFields)) {
     std::vector<std::string_view> names;
     for (const Field& one : kFields) names.push_back(one.name);
-    return tl::unexpected(PolicyProblem{
-        Code::kInvalidArgument,
-        fmt::format("no policy is called \"{}\"; there are {}", name, list_of(names))});
+    return refuse(fmt::format("no policy is called \"{}\"; there are {}", name, list_of(names)));
   }
   if (value == kInherit) return PolicySetting{field->key, kPolicyInherit};
   const auto parsed = parse_value(*field, value);
   if (!parsed) {
-    return tl::unexpected(PolicyProblem{
-        Code::kInvalidArgument,
-        fmt::format("{}={} is not valid; allowed: {}, inherit", name, value, allowed(*field))});
+    return refuse(
+        fmt::format("{}={} is not valid; allowed: {}, inherit", name, value, allowed(*field)));
   }
   return PolicySetting{field->key, *parsed};
 }
@@ -300,7 +302,7 @@ std::size_t end_of_word(std::string_view text) {
 
 }  // namespace
 
-tl::expected<Policy, PolicyProblem> parse_policy(std::string_view text) {
+Outcome<Policy> parse_policy(std::string_view text) {
   Policy out;
   while (!text.empty()) {
     const std::string_view word = text.substr(0, end_of_word(text));
@@ -308,35 +310,35 @@ tl::expected<Policy, PolicyProblem> parse_policy(std::string_view text) {
     if (word.empty()) continue;
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos) {
-      return tl::unexpected(PolicyProblem{
-          Code::kInvalidArgument, fmt::format("\"{}\" is not of the form KEY=VALUE", word)});
+      return refuse(fmt::format("\"{}\" is not of the form KEY=VALUE", word));
     }
     const auto setting = parse_setting(word.substr(0, equals), word.substr(equals + 1));
     if (!setting) return tl::unexpected(setting.error());
-    if (const auto problem = check_setting(*setting)) return tl::unexpected(*problem);
+    if (const auto refused = check_setting(*setting)) return tl::unexpected(*refused);
     std::erase_if(out.settings, [&](const auto& one) { return one.key == setting->key; });
     out.settings.push_back(*setting);
   }
   return out;
 }
 
-std::optional<PolicyProblem> check_setting(PolicySetting setting) {
+std::optional<Problem> check_setting(PolicySetting setting) {
   const Field* const field = field_of(setting.key);
   if (field == nullptr) {
-    return PolicyProblem{Code::kUnsupported, fmt::format("policy number {} is not known",
-                                                         static_cast<int>(setting.key))};
+    return Problem{{Code::kUnsupported, 0, kWhere},
+                   fmt::format("policy number {} is not known", static_cast<int>(setting.key))};
   }
   if (setting.value == kPolicyInherit) return std::nullopt;
   const bool is_word_or_number = setting.value != 0 || field->least == 0;
   const bool in_range = setting.value <= field->most || is_parity(*field, setting.value);
   if (!is_word_or_number || !in_range) {
-    return PolicyProblem{Code::kInvalidArgument,
-                         fmt::format("{}={} is not valid; allowed: {}", field->name, setting.value,
-                                     allowed(*field))};
+    return Problem{{Code::kInvalidArgument, 0, kWhere},
+                   fmt::format("{}={} is not valid; allowed: {}", field->name, setting.value,
+                               allowed(*field))};
   }
   if (!is_built(setting)) {
-    return PolicyProblem{Code::kUnsupported, fmt::format("{}={} is not available in this version",
-                                                         field->name, format_value(setting))};
+    return Problem{
+        {Code::kUnsupported, 0, kWhere},
+        fmt::format("{}={} is not available in this version", field->name, format_value(setting))};
   }
   return std::nullopt;
 }

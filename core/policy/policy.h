@@ -4,10 +4,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <vector>
 
-#include "core/base/error_codes.h"
+#include "core/base/problem.h"
 
 namespace stdchk {
 
@@ -60,13 +59,6 @@ struct PolicySetting {
   bool operator==(const PolicySetting&) const = default;
 };
 
-/// The reason to refuse a setting: kInvalidArgument, or kUnsupported for settings
-/// that this version lacks.
-struct PolicyProblem {
-  Code code = Code::kInvalidArgument;
-  std::string text;  ///< one sentence with the key and the allowed values
-};
-
 /// A Policy holds a folder's own settings, or the settings in force for it. A missing setting comes
 /// from the folder above, then from the pool, then from the default.
 struct Policy {
@@ -93,11 +85,12 @@ std::string_view policy_meaning(PolicyKey key);
 /// Returns the value as parse_setting() reads it: "3", "12h", "yes", "content".
 std::string format_value(PolicySetting setting);
 /// Parses a name and a value, such as "keep" and "3". Every key accepts the value "inherit".
-tl::expected<PolicySetting, PolicyProblem> parse_setting(std::string_view name,
-                                                         std::string_view value);
+Outcome<PolicySetting> parse_setting(std::string_view name, std::string_view value);
 /// Parses settings separated by spaces or commas, such as "keep=3 purge-after=12h".
-tl::expected<Policy, PolicyProblem> parse_policy(std::string_view text);
-/// Returns nothing when this version accepts the setting.
-std::optional<PolicyProblem> check_setting(PolicySetting setting);
+Outcome<Policy> parse_policy(std::string_view text);
+/// Returns nothing when this version accepts the setting; otherwise kInvalidArgument, or
+/// kUnsupported for settings that this version lacks. The text is one sentence with the key and the
+/// allowed values.
+std::optional<Problem> check_setting(PolicySetting setting);
 
 }  // namespace stdchk

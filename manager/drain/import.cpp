@@ -164,9 +164,9 @@ class Import {
   Status show_entries(const std::string& path, FileId directory,
                       std::vector<std::pair<std::string, FileId>>& folders) {
     const auto folder = root_.folder(path);
-    if (!folder) return fail(Code::kSystem, "import.open", folder.error().os_errno);
+    if (!folder) return fail(Code::kSystem, "import.open", folder.error().error.os_errno);
     const auto names = folder->names();
-    if (!names) return fail(Code::kSystem, "import.list", names.error().os_errno);
+    if (!names) return fail(Code::kSystem, "import.list", names.error().error.os_errno);
     const ManifestEntries manifest = manifests_.read(*folder, below(directory_.path(), path));
     for (const std::string& name : *names) {
       if (directory == kRootFile && name == msg::kTemporaryFolder) {
@@ -227,8 +227,7 @@ class Import {
   void read_policy(const DrainFolder& folder, const std::string& path, FileId directory) {
     const auto text = read_policy_text(folder);
     const auto settings = text ? parse_folder_settings(*text)
-                               : tl::expected<FolderSettings, PolicyProblem>(tl::unexpected(
-                                     PolicyProblem{Code::kSystem, text.error().why}));
+                               : stdchk::Outcome<FolderSettings>(tl::unexpect, text.error());
     if (!settings) {
       log::warning("the policy of {} is not used: {}", path, settings.error().text);
       return;
@@ -348,10 +347,10 @@ Status import_drained(const std::string& directory, const std::function<void(Com
   const DrainDirectory drain(directory);
   auto root = drain.open();
   // Made by the first benefactor that drains something.
-  if (!root && root.error().os_errno == ENOENT) return {};
+  if (!root && root.error().error.os_errno == ENOENT) return {};
   if (!root) {
-    log::error("{}", root.error().why);
-    return fail(Code::kSystem, "import.open", root.error().os_errno);
+    log::error("{}", root.error().text);
+    return fail(Code::kSystem, "import.open", root.error().error.os_errno);
   }
   Import import(drain, std::move(*root),
                 ManifestReader(ManifestReader::Clock::now() + manifests_longest));

@@ -208,12 +208,12 @@ class ManifestBytes {
 
 ManifestEntries ManifestReader::read(const DrainFolder& folder, const std::string& path) {
   const auto file = open_manifest(folder, Access::kRead);
-  if (!file && file.error().os_errno == ENOENT) return {};
+  if (!file && file.error().error.os_errno == ENOENT) return {};
   if (!file) {
     log::warning(
         "the manifest of {} is not read, so what is read of the files there is not "
         "checked: {}",
-        path, file.error().why);
+        path, file.error().text);
     return {};
   }
   ManifestParser parser(until_);

@@ -296,7 +296,7 @@ void NameService::serve(ClientRecord&, const msg::GetPolicy& request, const Call
 void NameService::serve(ClientRecord& client, const msg::SetPolicy& request, const Call& call) {
   for (const PolicySetting& setting : request.changes.settings) {
     if (auto problem = check_setting(setting)) {
-      return call.fail(problem->code, "set policy", std::move(problem->text));
+      return call.fail(problem->error.code, "set policy", std::move(problem->text));
     }
   }
   to_.notices.file_changed(request.directory, client.id);

@@ -269,6 +269,6 @@ def test_every_second_directory_is_drained(pool):
     time.sleep(2)
     drained = sorted(marker.parent.name for marker in there.glob("step-*/.metadata"))
     assert drained in (["step-1", "step-3"], ["step-2", "step-4"])
-    # What waits for the drain gets the newest set, whatever the policy leaves out.
+    # A wait for the drain drains the newest set, even where the policy leaves it out.
     pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     assert load(there) == "step-4"

@@ -114,7 +114,7 @@ def test_a_killed_writer_leaves_the_old_image_and_is_listed(pool):
     (pool.mount / "other").mkdir()
     assert pool.list("other", "--aborted") == []
     assert len(pool.list("app", "--aborted")) == 2
-    # This file has no name any more.
+    # The file of the broken connection has no name any more.
     assert [entry["path"] for entry in pool.list("app/app.N7.T1", "--aborted")] == ["app/app.N7.T1"]
 
 

@@ -1,12 +1,11 @@
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "core/base/limits.h"
+#include "client/blocking/drained_lookup.h"
 #include "core/base/units.h"
 #include "core/policy/redundancy.h"
 #include "tools/ask/commands.h"
@@ -59,57 +58,28 @@ Outcome<msg::DrainNow::Reply> wait_drained(client::Filesystem& filesystem, FileI
   }
 }
 
-/// A file that is not safe, for `stdchk safe`.
-struct Unsafe {
-  std::string path;
-  FileId file;
-  bool missing = false;  ///< the drained file was removed or changed by others
-};
-
-/// Looks up a batch of files; adds the unsafe ones to `out`.
-Outcome<void> look_up(client::Filesystem& filesystem, std::vector<Unsafe> batch,
-                      std::vector<Unsafe>& out) {
-  msg::ConfirmDrained request;
-  for (const Unsafe& one : batch) request.files.push_back(one.file);
-  const auto answer = filesystem.ask(request);
-  if (!answer) return failed("looking up drained files", answer.error());
-  const auto& reply = std::get<msg::ConfirmDrained::Reply>(*answer);
-  for (std::uint32_t i = 0; i < batch.size(); ++i) {
-    const auto has = [i](const auto& indexes) { return std::ranges::count(indexes, i) > 0; };
-    batch[i].missing = has(reply.missing);
-    if (batch[i].missing || has(reply.undrained)) out.push_back(std::move(batch[i]));
-  }
-  return {};
-}
-
-/// Looks up all files at and below a path in the drain directory; the pool drains missing files
-/// again. Returns the number of files.
-Outcome<std::uint64_t> find_unsafe(const Located& located, std::vector<Unsafe>& out) {
-  client::Filesystem& filesystem = *located.filesystem;
-  std::uint64_t files = 0;
-  std::vector<Unsafe> batch;
-  Outcome<void> done;
-  const auto ask = [&] {
-    if (!batch.empty()) done = look_up(filesystem, std::exchange(batch, {}), out);
-    return done.has_value();
-  };
-  const auto walked = walk(filesystem, located.path, located.attributes,
+/// Looks up all files at and below a path in the drain directory. Returns the number of files.
+Outcome<std::uint64_t> find_unsafe(const Located& located, std::vector<client::UnsafeFile>& out) {
+  client::DrainedLookup lookup(*located.filesystem,
+                               [&](client::UnsafeFile file) { out.push_back(std::move(file)); });
+  Status asked;
+  const auto walked = walk(*located.filesystem, located.path, located.attributes,
                            [&](const std::string& path, const Attributes& attributes) {
                              if (attributes.type != FileType::kRegular) return true;
-                             ++files;
-                             batch.push_back({path, attributes.id});
-                             return batch.size() < limits::kDrainChecksMax || ask();
+                             asked = lookup.add(path, attributes.id);
+                             return asked.has_value();
                            });
   if (!walked) return problem(walked.error());
-  if (done) ask();
-  if (!done) return problem(done.error());
-  return files;
+  if (asked) asked = lookup.finish();
+  if (!asked) return failed("looking up drained files", asked.error());
+  return lookup.files();
 }
 
 /// Waits until all is drained, then looks the files up. If files were removed or changed meanwhile,
 /// waits once more. `lost` gets the files whose chunks memory has lost, too.
 Outcome<msg::DrainNow::Reply> wait_and_look(const Located& located, const DrainOptions& options,
-                                            NewestFirst* newest_first, std::vector<Unsafe>& lost) {
+                                            NewestFirst* newest_first,
+                                            std::vector<client::UnsafeFile>& lost) {
   for (bool again = false;; again = true) {
     lost.clear();
     auto reply = wait_drained(*located.filesystem, located.attributes.id, options.timeout_s,
@@ -121,7 +91,7 @@ Outcome<msg::DrainNow::Reply> wait_and_look(const Located& located, const DrainO
       lost.clear();
       return reply;
     }
-    std::erase_if(lost, [](const Unsafe& one) { return !one.missing; });
+    std::erase_if(lost, [](const client::UnsafeFile& file) { return !file.missing; });
     if (lost.empty() || again) return reply;
   }
 }
@@ -150,7 +120,7 @@ int run_drain(const DrainOptions& options) {
     return complain("this pool has no drain directory; start it with: stdchk up --drain DIR");
   }
   Outcome<msg::DrainNow::Reply> reply = msg::DrainNow::Reply{};
-  std::vector<Unsafe> lost;
+  std::vector<client::UnsafeFile> lost;
   // A site has many nodes that wait for one pool. Only the node that writes manifests orders the
   // drain.
   const bool orders = options.wait && options.timeout_s > 0 && !options.no_manifest;
@@ -182,12 +152,12 @@ int run_drain(const DrainOptions& options) {
     fmt::print(stderr, "stdchk: the drain was not done within {} s\n", options.timeout_s);
     return kExitNo;
   }
-  for (const Unsafe& one : lost) {
+  for (const client::UnsafeFile& file : lost) {
     fmt::print(
         stderr,
         "stdchk: {} was removed or changed in {}, and is not in memory: it cannot be drained "
         "again\n",
-        one.path, filesystem.config().drain_directory);
+        file.path, filesystem.config().drain_directory);
   }
   if (!lost.empty() && !options.before_down) return kExitNo;
   if (!options.wait || options.no_manifest) return kExitGood;
@@ -200,25 +170,25 @@ int run_safe(const SafeOptions& options) {
   auto located = locate(options.pool, options.path);
   if (!located) return complain(located.error().text);
   client::Filesystem& filesystem = *located->filesystem;
-  std::vector<Unsafe> found;
+  std::vector<client::UnsafeFile> found;
   const auto files = find_unsafe(*located, found);
   if (!files) return complain(files.error().text);
   nlohmann::json unsafe = nlohmann::json::array();
-  for (const Unsafe& one : found) {
+  for (const client::UnsafeFile& file : found) {
     // A cached answer may be slightly outdated.
-    const auto now = filesystem.resolve(one.path).value_or(Attributes{});
+    const auto now = filesystem.resolve(file.path).value_or(Attributes{});
     const auto debt = filesystem.debt(now.id, now.version);
     const std::string has = redundancy_text(now.copies);
     const std::uint64_t lacks = debt ? debt->bytes : 0;
     const std::string_view state = drain_name(now.drain);
     if (!options.json) {
-      fmt::print("not safe: {} ({}{}; copies={}{})\n", one.path,
-                 one.missing ? "removed or changed in the drain directory; now " : "", state, has,
+      fmt::print("not safe: {} ({}{}; copies={}{})\n", file.path,
+                 file.missing ? "removed or changed in the drain directory; now " : "", state, has,
                  lacks == 0 ? "" : ", " + format_bytes(lacks) + " to be made");
     }
-    unsafe.push_back({{"path", one.path},
+    unsafe.push_back({{"path", file.path},
                       {"drain", state},
-                      {"missing", one.missing},
+                      {"missing", file.missing},
                       {"copies", has},
                       {"lacking_bytes", lacks}});
   }

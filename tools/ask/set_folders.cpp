@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kFoldersMax = 10'000;
 
-/// A folder that find_faulty_folders() has still to look at, with the rules of the folder above.
+/// A folder of the queue of find_faulty_folders(), with the rules of the folder above.
 struct Next {
   FileId folder;
   std::string path;

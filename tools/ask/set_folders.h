@@ -19,7 +19,7 @@ struct FaultyFolder {
   std::vector<std::string> faults;
 };
 
-/// Examines all folders that have a policy or rules of their own. Looks at 10,000 folders at most.
+/// Examines folders with an own policy or own rules, 10,000 folders at most.
 Outcome<std::vector<FaultyFolder>> find_faulty_folders(client::Filesystem& filesystem);
 
 }  // namespace stdchk::tools

@@ -3,32 +3,23 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <tl/expected.hpp>
 #include <utility>
 
-#include "core/base/result.h"
+#include "core/base/problem.h"
 
 namespace stdchk::tools {
 
-/// A Problem is the text of a failed command: the failure, its reason, and the remedy.
-struct Problem {
-  std::string text;
-};
+using stdchk::problem;
 
-/// A value, or the Problem in its place.
-template <class T>
-using Outcome = tl::expected<T, Problem>;
-
+/// Makes the Problem of a failed command. Its text says the failure, the reason and the remedy. No
+/// caller asks for its code.
 template <class... Args>
 tl::unexpected<Problem> problem(fmt::format_string<Args...> format, Args&&... args) {
-  return tl::unexpected<Problem>(Problem{fmt::format(format, std::forward<Args>(args)...)});
+  return tl::unexpected<Problem>(Problem{{}, fmt::format(format, std::forward<Args>(args)...)});
 }
-inline tl::unexpected<Problem> problem(const Problem& other) {
-  return tl::unexpected<Problem>(other);
-}
-/// "what: the error's own sentence".
+/// Makes a Problem with the text "what: the error's own sentence".
 inline tl::unexpected<Problem> failed(const std::string& what, const Error& error) {
-  return tl::unexpected<Problem>(Problem{what + ": " + describe(error)});
+  return tl::unexpected<Problem>(Problem{error, what + ": " + describe(error)});
 }
 
 }  // namespace stdchk::tools

@@ -132,10 +132,10 @@ Outcome<void> forget_removed(const Cleared& cleared) {
   for (const auto& [folder, names] : cleared.removed) {
     const std::string path = (fs::path(cleared.drain_directory) / folder).string();
     const auto root = DrainDirectory(cleared.drain_directory).open();
-    if (!root) return problem("{}", root.error().why);
+    if (!root) return problem("{}", root.error().text);
     const auto there = root->folder(folder);
-    if (!there && there.error().os_errno == ENOENT) continue;
-    if (!there) return problem("{}", there.error().why);
+    if (!there && there.error().error.os_errno == ENOENT) continue;
+    if (!there) return problem("{}", there.error().text);
     if (auto done = forget_in_manifest(*there, path, names); !done) return done;
     drop_link(*there, names);
   }

@@ -80,7 +80,7 @@ std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Loadi
                                      const struct stat& status) {
   if (loading.drained.empty()) return std::nullopt;
   const auto drain = DrainDirectory(filesystem.config().drain_directory).open();
-  const auto same = drain ? drain->status(loading.drained) : Below<struct stat>();
+  const auto same = drain ? drain->status(loading.drained) : Outcome<struct stat>();
   if (!drain || !same || same->st_dev != status.st_dev || same->st_ino != status.st_ino) {
     return std::nullopt;
   }
@@ -277,7 +277,7 @@ int run_stage_in(const StageInOptions& options) {
     return complain(fmt::format("--set {} is not of the form A.*.Tj", options.set));
   }
   const auto from = DrainDirectory(options.path).open();
-  if (!from) return complain(from.error().why);
+  if (!from) return complain(from.error().text);
   auto turns = choose(options, *from);
   if (!turns) return complain(turns.error().text);
   auto located = locate(options.pool, options.to, limits::kWindowBytesDefault);

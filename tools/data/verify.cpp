@@ -69,7 +69,7 @@ int run_verify(const VerifyOptions& options) {
         kManifestName, options.path));
   }
   const auto folder = DrainDirectory(options.path).open();
-  if (!folder) return complain(folder.error().why);
+  if (!folder) return complain(folder.error().text);
   std::vector<Checked> files(manifests->size());
   for (std::size_t i = 0; i < files.size(); ++i) files[i].said = std::move((*manifests)[i]);
   share_out(files, std::max(1U, std::thread::hardware_concurrency()), [&folder = *folder] {

@@ -38,9 +38,9 @@ std::uint64_t drained_since(const std::string& drain, const std::string& folder,
   if (!since) return 0;
   std::uint64_t count = 0;
   const auto root = DrainDirectory(drain).open();
-  const auto there = root ? root->folder(folder) : Below<DrainFolder>(tl::unexpect, root.error());
+  const auto there = root ? root->folder(folder) : Outcome<DrainFolder>(tl::unexpect, root.error());
   const auto names =
-      there ? there->names() : Below<std::vector<std::string>>(tl::unexpect, there.error());
+      there ? there->names() : Outcome<std::vector<std::string>>(tl::unexpect, there.error());
   if (!names) return 0;
   for (const std::string& name : *names) {
     const auto image = parse_image_name(name);

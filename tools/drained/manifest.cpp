@@ -91,7 +91,7 @@ struct Found {
   }
 };
 
-void leave_out(const Refusal& refusal) { fmt::print(stderr, "stdchk: {}\n", refusal.why); }
+void leave_out(const Problem& refusal) { fmt::print(stderr, "stdchk: {}\n", refusal.text); }
 
 std::string join(const std::string& below, const std::string& name) {
   return below.empty() ? name : below + "/" + name;
@@ -122,9 +122,9 @@ Outcome<void> look_below(Found& found, const DrainFolder& top, const std::string
   {
     const auto folder = top.folder(below);
     const auto names =
-        folder ? folder->names() : Below<std::vector<std::string>>(tl::unexpect, folder.error());
+        folder ? folder->names() : Outcome<std::vector<std::string>>(tl::unexpect, folder.error());
     if (!names) {
-      if (below.empty()) return problem("{} cannot be read: {}", found.top, names.error().why);
+      if (below.empty()) return problem("{} cannot be read: {}", found.top, names.error().text);
       leave_out(names.error());
       return {};
     }
@@ -156,7 +156,7 @@ Json manifest_entries(const DrainFolder& folder) {
 
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
   const auto top = DrainDirectory(folder).open();
-  if (!top) return problem("{} cannot be read: {}", folder, top.error().why);
+  if (!top) return problem("{} cannot be read: {}", folder, top.error().text);
   Found found{folder, {}, {}};
   if (auto looked = look_below(found, *top, ""); !looked) return problem(looked.error());
   for (const ManifestFile& file : found.files) found.sizes.erase(file.below);
@@ -170,9 +170,9 @@ Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
   return std::move(found.files);
 }
 
-std::string fault_of(const Refusal& refusal) {
-  if (refusal.os_errno == ENOENT) return "cannot be opened";
-  return fmt::format("cannot be opened: {}", refusal.why);
+std::string fault_of(const Problem& refusal) {
+  if (refusal.error.os_errno == ENOENT) return "cannot be opened";
+  return fmt::format("cannot be opened: {}", refusal.text);
 }
 
 bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer) {

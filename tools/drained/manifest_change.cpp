@@ -31,7 +31,7 @@ class LockedFile {
     // A lock over NFS requires write access.
     auto opened = open_manifest(folder, Access::kReadWrite);
     if (!opened) opened = open_manifest(folder, Access::kRead);
-    is_absent_ = !opened && opened.error().os_errno == ENOENT;
+    is_absent_ = !opened && opened.error().error.os_errno == ENOENT;
     if (!opened) return;
     file_ = std::move(*opened);
     while (::flock(file_.file.get(), LOCK_EX | LOCK_NB) != 0 &&

@@ -127,12 +127,12 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
     const std::string target = (fs::path(drain_directory_) / folder).string();
     std::set<std::string> kept;
     const auto root = drain.open();
-    if (!root) return problem("{}", root.error().why);
+    if (!root) return problem("{}", root.error().text);
     const auto place = root->folder(folder);
     if (!place && found.empty()) continue;
     if (!place) {
       // The folder's owner may have replaced it. Other folders still get their manifests.
-      fmt::print(stderr, "stdchk: no manifest is written: {}\n", place.error().why);
+      fmt::print(stderr, "stdchk: no manifest is written: {}\n", place.error().text);
       for (const auto& [name, entry] : found.items()) {
         written.erase((fs::path(folder) / name).string());
       }

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kPage = 4096;
 
 Problem system_problem(const char* what, const std::string& path) {
-  return Problem{fmt::format("{} {}: {}", what, path, std::strerror(errno))};
+  return Problem{{}, fmt::format("{} {}: {}", what, path, std::strerror(errno))};
 }
 
 /// An open file. The destructor closes it without a check if close() was not called.

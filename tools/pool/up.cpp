@@ -637,7 +637,7 @@ Outcome<void> check_mount_point(const std::string& mount) {
   }
   const auto lock = MountLock::take(mount, 1s);
   if (lock) return {};
-  if (lock.error().is_held) return held_by(mount, lock.error().text);
+  if (lock.error().error.code == Code::kBusy) return held_by(mount, lock.error().text);
   return problem("--mount: {}", lock.error().text);
 }
 

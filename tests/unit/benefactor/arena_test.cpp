@@ -77,8 +77,8 @@ TEST_CASE("a directory that is no ramdisk is refused with the remedy") {
   const auto arena = make(Backing::kRamdisk, 8 * kMiB, "/proc");
   REQUIRE_FALSE(arena);
   CHECK(arena.error().error.code == Code::kInvalidArgument);
-  CHECK(arena.error().detail.find("--disk") != std::string::npos);
-  CHECK(make(Backing::kDisk, 8 * kMiB, "/nonexistent").error().detail.find("/nonexistent") !=
+  CHECK(arena.error().text.find("--disk") != std::string::npos);
+  CHECK(make(Backing::kDisk, 8 * kMiB, "/nonexistent").error().text.find("/nonexistent") !=
         std::string::npos);
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("huge pages that are not reserved are refused with the command that re
   const auto arena = Arena::create(options, clock);
   REQUIRE_FALSE(arena);
   CHECK(arena.error().error.code == Code::kNoMemory);
-  CHECK(arena.error().detail.find("sysctl -w vm.nr_hugepages=20") != std::string::npos);
+  CHECK(arena.error().text.find("sysctl -w vm.nr_hugepages=20") != std::string::npos);
 }
 
 TEST_CASE("reserved huge pages are used when this machine has them") {
@@ -114,7 +114,7 @@ TEST_CASE("more than the machine has is refused before it is taken") {
   const auto arena = make(Backing::kAnonymous, std::uint64_t{1} << 50);
   REQUIRE_FALSE(arena);
   CHECK(arena.error().error.code == Code::kNoMemory);
-  CHECK(arena.error().detail.find("lend less (--memory)") != std::string::npos);
+  CHECK(arena.error().text.find("lend less (--memory)") != std::string::npos);
 
   const OtherMachine small("MemAvailable: 1048576 kB\n");
   CHECK(check_memory(kGiB - kMemoryKeptFree, small.files));
@@ -132,7 +132,7 @@ TEST_CASE("the limit of a version 2 control group above this one counts") {
   CHECK(check_memory(924 * kMiB, machine.files));
   const auto refused = check_memory(925 * kMiB, machine.files);
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().detail.find("control group /job ") != std::string::npos);
+  CHECK(refused.error().text.find("control group /job ") != std::string::npos);
 }
 
 TEST_CASE("who watches memory pressure leaves twice the reserve to others") {
@@ -195,7 +195,7 @@ TEST_CASE("too small a limit of locked memory is refused unless the process is p
   const auto refused = check_memlock(kGiB, kMiB, false);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().error.code == Code::kMemlock);
-  CHECK(refused.error().detail.find("ulimit -l") != std::string::npos);
+  CHECK(refused.error().text.find("ulimit -l") != std::string::npos);
 }
 
 TEST_CASE("taking memory ends at its deadline and when it is cancelled") {

@@ -125,7 +125,7 @@ TEST_CASE("nothing is missed in a directory that nobody has drained to: it may n
   const auto refused = f.drainer.find(wanted, Time::max());
   REQUIRE_FALSE(refused);
   CHECK(refused.error().error.code == Code::kDrainFailed);
-  CHECK(refused.error().detail.find("Mount its file system") != std::string::npos);
+  CHECK(refused.error().text.find("Mount its file system") != std::string::npos);
   std::filesystem::create_directory(f.folder / ".stdchk-drain");
   const auto missed = f.drainer.find(wanted, Time::max());
   REQUIRE(missed);
@@ -341,7 +341,7 @@ TEST_CASE("a missing drain directory is an error with a remedy") {
   REQUIRE_FALSE(reply);
   CHECK(reply.error().error.code == Code::kDrainFailed);
   CHECK(reply.error().error.os_errno == ENOENT);
-  CHECK(reply.error().detail.find("make the drain directory") != std::string::npos);
+  CHECK(reply.error().text.find("make the drain directory") != std::string::npos);
 }
 
 TEST_CASE("a full file system is kDrainFailed with ENOSPC and names no file") {
@@ -357,7 +357,7 @@ TEST_CASE("a full file system is kDrainFailed with ENOSPC and names no file") {
     REQUIRE_FALSE(reply);
     CHECK(reply.error().error.code == Code::kDrainFailed);
     CHECK(reply.error().error.os_errno == ENOSPC);
-    CHECK(reply.error().detail.find("make room") != std::string::npos);
+    CHECK(reply.error().text.find("make room") != std::string::npos);
     // Dropping the temporary file makes room again.
     msg::MirrorChange drop;
     drop.kind = msg::MirrorKind::kDropTemporary;

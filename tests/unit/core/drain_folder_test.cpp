@@ -49,7 +49,7 @@ struct Scene {
   const fs::path drain;
 };
 
-std::string text_of(const Below<OpenedFile>& file) {
+std::string text_of(const Outcome<OpenedFile>& file) {
   REQUIRE(file);
   char text[64] = {};
   REQUIRE(::pread(file->file.get(), text, sizeof(text) - 1, 0) >= 0);
@@ -57,10 +57,10 @@ std::string text_of(const Below<OpenedFile>& file) {
 }
 
 template <class T>
-int why(const Below<T>& refused) {
+int why(const Outcome<T>& refused) {
   REQUIRE_FALSE(refused);
-  CHECK_FALSE(refused.error().why.empty());
-  return refused.error().os_errno;
+  CHECK_FALSE(refused.error().text.empty());
+  return refused.error().error.os_errno;
 }
 
 }  // namespace

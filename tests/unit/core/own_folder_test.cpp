@@ -212,13 +212,13 @@ TEST_CASE("one process at a time has a mount directory, whatever path leads to i
   REQUIRE(first);
   auto second = MountLock::take(mount, Duration(0));
   REQUIRE(!second);
-  CHECK(second.error().is_held);
-  first = tl::unexpected(MountLock::Refusal{});
+  CHECK(second.error().error.code == Code::kBusy);
+  first = tl::unexpected(Problem{});
   CHECK(MountLock::take(mount, Duration(0)));
   std::ofstream(mount + "/file") << "x";
   const auto full = MountLock::take(mount, Duration(0));
   REQUIRE(!full);
-  CHECK(!full.error().is_held);
+  CHECK(full.error().error.code == Code::kRefused);
   CHECK(full.error().text.find("not empty") != std::string::npos);
   CHECK(!MountLock::take("/proc", Duration(0)));
   CHECK(!MountLock::take(scene.at("absent"), Duration(0)));

@@ -67,10 +67,10 @@ TEST_CASE("settings are read from one line, the last of a key counting") {
 }
 
 TEST_CASE("numbers of a newer version are refused, and so are values that are out of range") {
-  CHECK(check_setting({static_cast<PolicyKey>(999), 1})->code == Code::kUnsupported);
-  CHECK(check_setting({PolicyKey::kCopies, 0})->code == Code::kInvalidArgument);
-  CHECK(check_setting({PolicyKey::kCommit, 77})->code == Code::kInvalidArgument);
-  CHECK(check_setting({PolicyKey::kDrainEvery, 0})->code == Code::kInvalidArgument);
+  CHECK(check_setting({static_cast<PolicyKey>(999), 1})->error.code == Code::kUnsupported);
+  CHECK(check_setting({PolicyKey::kCopies, 0})->error.code == Code::kInvalidArgument);
+  CHECK(check_setting({PolicyKey::kCommit, 77})->error.code == Code::kInvalidArgument);
+  CHECK(check_setting({PolicyKey::kDrainEvery, 0})->error.code == Code::kInvalidArgument);
 }
 
 TEST_CASE("a folder's settings are changed one by one and inherited one by one") {
