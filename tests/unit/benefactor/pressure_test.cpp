@@ -219,17 +219,17 @@ TEST_CASE("the watch tells of pressure, and of one that nobody could act on agai
 TEST_CASE("one of those that share a file has its turn") {
   const TemporaryFolder folder;
   write_file(folder / "secret", "");
-  Turn first(folder / "secret");
-  Turn third(folder / "secret");
+  LeaveTurn first(folder / "secret");
+  LeaveTurn third(folder / "secret");
   {
-    Turn second(folder / "secret");
+    LeaveTurn second(folder / "secret");
     CHECK(second.take());
     CHECK(second.take());
     CHECK_FALSE(first.take());
   }
   CHECK(first.take());
   CHECK_FALSE(third.take());
-  CHECK(Turn(folder / "absent").take());
+  CHECK(LeaveTurn(folder / "absent").take());
 }
 
 }  // namespace stdchk::benefactor
