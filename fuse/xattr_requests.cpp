@@ -77,7 +77,7 @@ void XattrRequests::get(fuse_req_t request, fuse_ino_t number, const char* name,
 
 Status XattrRequests::set_policy(const Node& node, std::string_view name, std::string_view value) {
   const auto setting = parse_setting(name, value);
-  if (!setting) return fail(setting.error().code, "mount.setxattr");
+  if (!setting) return fail(setting.error().error.code, "mount.setxattr");
   if (const auto problem = check_setting(*setting))
     return fail(problem->error.code, "mount.setxattr");
   return filesystem_.set_policy(node.file, Policy{{*setting}});

@@ -112,7 +112,8 @@ int stdchk_set_pin(stdchk_pool* pool, const char* folder, const char* set, int p
 
 int stdchk_policy_set(stdchk_pool* pool, const char* folder, const char* settings) {
   const auto changes = stdchk::parse_policy(settings);
-  if (!changes) return failed(changes.error().code, "stdchk_policy_set: " + changes.error().text);
+  if (!changes)
+    return failed(changes.error().error.code, "stdchk_policy_set: " + changes.error().text);
   const auto found = find_folder(*pool->filesystem, folder);
   if (!found) return failed(found.error());
   return ended(pool->filesystem->set_policy(found->id, *changes));
