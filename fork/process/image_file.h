@@ -17,7 +17,7 @@ inline constexpr FolderRules kImagesRules{.what = "--images", .is_private = fals
 tl::expected<Descriptor, std::string> make_image(const std::string& path);
 /// For reading: a regular file of this user that has `bytes` bytes and no other name.
 tl::expected<Descriptor, std::string> open_image(const std::string& path, std::uint64_t bytes);
-/// A missing file is no error; nor is a folder that is not this user's: it stays as it is.
+/// Removes the file if it exists. Changes nothing in a folder of another user.
 void remove_image(const std::string& path);
 
 }  // namespace stdchk::fork

@@ -18,7 +18,7 @@ namespace stdchk::fork {
 /// Owns: a pidfd. Threads: any.
 class ProcessHandle {
  public:
-  /// The process that has this pid now. The caller must know that this is the right process, for
+  /// The process that has this pid now. The caller knows that the pid has not changed hands, for
   /// instance because the process is its child and was not waited for.
   explicit ProcessHandle(pid_t pid);
   /// Without a descriptor the process counts as ended.
@@ -43,8 +43,8 @@ class ProcessHandle {
 
 using Process = std::shared_ptr<const ProcessHandle>;
 
-/// The process that connected to this socket, or made this pair of sockets. nullptr: the kernel
-/// does not say, or it is in no pid namespace that this process sees.
+/// Returns the process that connected to this socket, or made this pair of sockets. Returns nullptr
+/// if the kernel does not say, or if no pid namespace here shows the process.
 Process peer_of(int socket);
 
 /// Asks the kernel to name the sender of each message, by pid and by pidfd where it can.

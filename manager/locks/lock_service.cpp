@@ -104,7 +104,7 @@ void LockService::tick() {
     return true;
   });
   table_.expire(pool_.now());
-  // The time in line of some may be over.
+  // Some requests have waited for kLineHolds, so later requests may pass them.
   grant();
 }
 

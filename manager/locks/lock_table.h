@@ -29,10 +29,10 @@ struct WaitId {
 /// follows flock(2) and fcntl(2). An owner never excludes itself. A new lock replaces the owner's
 /// lock on the same bytes. flock() gives up the old lock before it waits.
 ///
-/// Later requests stay behind a waiting request for kLineHolds. Without this rule, readers that
-/// follow each other would keep a writer out for ever. After that time a later request passes: some
-/// programs hold a shared lock until another process has the lock, too. Requests that must not wait
-/// pass at once. So do all requests of a process that has a lock on the file.
+/// Later requests stay behind a waiting request for kLineHolds, because a series of readers would
+/// otherwise keep a writer out for ever. After that time a later request passes: some programs hold
+/// a shared lock until another process has the lock, too. Two kinds of requests pass at once:
+/// requests that must not wait, and requests of a process that has a lock on the file.
 ///
 /// Threads: one.
 /// Errors: kSystem with ENOLCK when kLocksMax is reached. A call that fails changes nothing.

@@ -73,7 +73,7 @@ TEST_CASE("a file that is not the image is refused") {
   scene.write(scene.image(), "more bytes");
   CHECK(has(refusal(scene), "size"));
   fs::remove(scene.image());
-  // Without O_NONBLOCK this would wait for somebody who writes.
+  // Without O_NONBLOCK, opening the FIFO would wait for a writer.
   REQUIRE(::mkfifo(scene.image().c_str(), 0600) == 0);
   CHECK(has(refusal(scene), "no plain file"));
   fs::remove(scene.image());

@@ -20,7 +20,7 @@ namespace {
 
 const std::array<char, 8> kMemory{"memory"};
 
-/// A child that does nothing until it is killed. Where `pid` is not 0, it gets this pid.
+/// Starts a child that sleeps until a signal kills it. Where `pid` is not 0, it gets this pid.
 pid_t start_child(pid_t pid = 0) {
   clone_args how{};
   how.exit_signal = SIGCHLD;
@@ -85,7 +85,7 @@ TEST_CASE("a handle does not reach the process that gets the pid of its process"
   end_child(newcomer);
 }
 
-/// One byte and its sender.
+/// Receives a byte, and returns its sender.
 Process receive(int socket) {
   alignas(cmsghdr) std::array<char, 128> room{};
   char byte = 0;
