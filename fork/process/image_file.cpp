@@ -66,8 +66,8 @@ tl::expected<Descriptor, std::string> open_image(const std::string& path, std::u
       folder.open(place->name, Access::kRead,
                   {.inode = {}, .size_bytes = bytes, .owners = {::geteuid()}, .one_name = true});
   if (!opened) {
-    return tl::unexpected(
-        fmt::format("the image {} is not used: {}", path, reason_of(opened.error().os_errno)));
+    return tl::unexpected(fmt::format("the image {} is not used: {}", path,
+                                      reason_of(opened.error().error.os_errno)));
   }
   return std::move(opened->file);
 }
