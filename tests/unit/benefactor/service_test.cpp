@@ -441,7 +441,7 @@ void drain_through_the_service(bool inline_jobs) {
   change.path = "app/../app/image";
   const auto refused = pool.ask(*pool.manager->peer, change);
   CHECK(Pool::code_of(refused) == Code::kInvalidArgument);
-  CHECK(refused.error().text.find("plain path") != std::string::npos);
+  CHECK(refused.error().detail.find("plain path") != std::string::npos);
   change.path = "app/image";
   CHECK(pool.ask(*pool.manager->peer, change));
   CHECK_FALSE(path_exists(folder / "app/image"));

@@ -49,7 +49,7 @@ TEST_CASE("a policy's value is a number, a time or a word, and nothing else") {
     INFO(name << "=" << value);
     const auto read = parse_setting(name, value);
     REQUIRE_FALSE(read);
-    CHECK(read.error().code == Code::kInvalidArgument);
+    CHECK(read.error().error.code == Code::kInvalidArgument);
     CHECK(read.error().text.find(name) != std::string::npos);
     CHECK(read.error().text.find("allowed") != std::string::npos);
   }
