@@ -144,8 +144,17 @@ Outcome<void> Box::settle(Duration deadline) const {
 }
 
 Outcome<void> Box::lock() const { return network_.lock(); }
-Outcome<void> Box::open() const { return network_.open(); }
-void Box::resume() const { continue_processes(init_); }
+
+Outcome<void> Box::open() const {
+  if (auto done = network_.open(); !done) return done;
+  return network_.announce();
+}
+
+void Box::resume() const {
+  // Again, because switches may have lost the announcement of open().
+  (void)network_.announce();
+  continue_processes(init_);
+}
 
 Outcome<std::uint64_t> Box::save(Duration deadline) {
   discard();

@@ -50,6 +50,7 @@ class Box {
   Outcome<void> lock() const;
   /// Saves processes and files into the folder of the image. Returns its bytes.
   Outcome<std::uint64_t> save(Duration deadline);
+  /// Also tells the switches where the container is now.
   Outcome<void> open() const;
   void resume() const;
   /// Writes the saved image to a file in the pool, and forgets it. Returns the file's bytes.

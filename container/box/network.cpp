@@ -1,18 +1,27 @@
 #include "container/box/network.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <net/if.h>
+#include <netinet/if_ether.h>
+#include <netpacket/packet.h>
+#include <sched.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
+#include <thread>
 #include <utility>
 
 namespace stdchk::container {
 namespace {
 
 constexpr int kTunnelPort = 4789;  // IANA's for VXLAN
+constexpr const char* kInside = "eth0";
 
 // Loopback stays open: its packets are inside one image.
 constexpr const char* kLocked = R"(
@@ -41,6 +50,48 @@ std::string outside_of(const std::string& tag, const std::string& box) {
   return fmt::format("sc{}.{}", tag, box);
 }
 
+/// An ArpFrame is an ARP packet (RFC 826) in an Ethernet frame.
+struct ArpFrame {
+  ether_header ethernet;
+  ether_arp arp;
+};
+
+/// Broadcasts an ARP announcement by the interface eth0 of this thread's network namespace.
+Outcome<void> announce_here() {
+  const Descriptor socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (!socket) return problem(errno_text("a packet socket"));
+  ifreq hardware{}, address{};
+  std::strncpy(hardware.ifr_name, kInside, IFNAMSIZ - 1);
+  std::strncpy(address.ifr_name, kInside, IFNAMSIZ - 1);
+  if (::ioctl(socket.get(), SIOCGIFHWADDR, &hardware) != 0 ||
+      ::ioctl(socket.get(), SIOCGIFADDR, &address) != 0) {
+    return problem(errno_text("the addresses of a container"));
+  }
+  ArpFrame frame{};
+  std::memset(frame.ethernet.ether_dhost, 0xff, ETH_ALEN);
+  std::memcpy(frame.ethernet.ether_shost, hardware.ifr_hwaddr.sa_data, ETH_ALEN);
+  frame.ethernet.ether_type = htons(ETHERTYPE_ARP);
+  frame.arp.arp_hrd = htons(ARPHRD_ETHER);
+  frame.arp.arp_pro = htons(ETHERTYPE_IP);
+  frame.arp.arp_hln = ETH_ALEN;
+  frame.arp.arp_pln = sizeof frame.arp.arp_spa;
+  frame.arp.arp_op = htons(ARPOP_REQUEST);
+  std::memcpy(frame.arp.arp_sha, hardware.ifr_hwaddr.sa_data, ETH_ALEN);
+  const auto* const ip = reinterpret_cast<const sockaddr_in*>(&address.ifr_addr);
+  std::memcpy(frame.arp.arp_spa, &ip->sin_addr, sizeof frame.arp.arp_spa);
+  std::memcpy(frame.arp.arp_tpa, &ip->sin_addr, sizeof frame.arp.arp_tpa);
+  sockaddr_ll to{};
+  to.sll_family = AF_PACKET;
+  to.sll_ifindex = static_cast<int>(::if_nametoindex(kInside));
+  to.sll_halen = ETH_ALEN;
+  std::memset(to.sll_addr, 0xff, ETH_ALEN);
+  if (::sendto(socket.get(), &frame, sizeof frame, 0, reinterpret_cast<const sockaddr*>(&to),
+               sizeof to) < 0) {
+    return problem(errno_text("a container's announcement"));
+  }
+  return {};
+}
+
 /// The names of all devices of this network namespace that begin with `begin`.
 std::vector<std::string> devices(const std::string& begin) {
   std::vector<std::string> names;
@@ -58,6 +109,15 @@ std::vector<std::string> devices(const std::string& begin) {
 }
 
 }  // namespace
+
+std::string ethernet_address_of(const std::string& address) {
+  in_addr_t number = 0;
+  ::inet_pton(AF_INET, address.c_str(), &number);
+  const std::uint32_t bits = ntohl(number);
+  // 02 in the first byte: a unicast address that the site gives itself (IEEE 802).
+  return fmt::format("02:73:{:02x}:{:02x}:{:02x}:{:02x}", bits >> 24, bits >> 16 & 0xff,
+                     bits >> 8 & 0xff, bits & 0xff);
+}
 
 JobNetwork::JobNetwork(NetworkDescription network)
     : network_(std::move(network)),
@@ -83,6 +143,14 @@ Outcome<void> JobNetwork::share() {
 }
 
 Outcome<void> JobNetwork::make() {
+  const MutexLock lock(mutex_);
+  if (made_) return {};
+  if (auto done = make_devices(); !done) return done;
+  made_ = true;
+  return {};
+}
+
+Outcome<void> JobNetwork::make_devices() {
   if (auto shared = share(); !shared) return shared;
   // Two nodes of one host may make the device at the same time. The slower node finds it made.
   if (!has_device_here(bridge_)) {
@@ -111,6 +179,8 @@ Outcome<void> JobNetwork::make() {
 }
 
 void JobNetwork::remove() {
+  const MutexLock lock(mutex_);
+  made_ = false;
   // flock(2): of several nodes that try at the same time, the last one gets the lock alone.
   if (!lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     lock_ = Descriptor();
@@ -137,8 +207,9 @@ Outcome<void> BoxNetwork::make(const JobNetwork& job, const std::string& address
   remove();
   if (auto made = ip({"netns", "add", name_}); !made) return made;
   const std::string mtu = std::to_string(kBoxMtu);
-  if (auto made = ip({"link", "add", "name", outside_, "mtu", mtu, "type", "veth", "peer", "name",
-                      "eth0", "mtu", mtu, "netns", name_});
+  if (auto made =
+          ip({"link", "add", "name", outside_, "mtu", mtu, "type", "veth", "peer", "name", kInside,
+              "address", ethernet_address_of(address), "mtu", mtu, "netns", name_});
       !made) {
     return made;
   }
@@ -150,8 +221,8 @@ Outcome<void> BoxNetwork::make(const JobNetwork& job, const std::string& address
   const std::string with_prefix = fmt::format("{}/{}", address, job.description().prefix_bits);
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"-n", name_, "link", "set", "lo", "up"},
-        {"-n", name_, "addr", "add", with_prefix, "dev", "eth0"},
-        {"-n", name_, "link", "set", "eth0", "up"},
+        {"-n", name_, "addr", "add", with_prefix, "dev", kInside},
+        {"-n", name_, "link", "set", kInside, "up"},
         {"link", "set", outside_, "master", job.bridge(), "up"}}) {
     if (auto done = ip(words); !done) return done;
   }
@@ -174,6 +245,17 @@ Outcome<void> BoxNetwork::open() const {
   auto done = run_program({.words = {"nft", "-f", "-"}, .input = kOpened, .net_namespace = path()});
   if (!done) return problem(std::move(done.error()));
   return {};
+}
+
+Outcome<void> BoxNetwork::announce() const {
+  const Descriptor space(::open(path().c_str(), O_RDONLY | O_CLOEXEC));
+  if (!space) return problem(errno_text(path()));
+  Outcome<void> done;
+  // setns(2) moves one thread, so this thread need not find its way back.
+  std::thread([&] {
+    done = ::setns(space.get(), CLONE_NEWNET) == 0 ? announce_here() : problem(errno_text(path()));
+  }).join();
+  return done;
 }
 
 Outcome<int> BoxNetwork::unacknowledged() const {

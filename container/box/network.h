@@ -6,6 +6,7 @@
 #include "container/description/description.h"
 #include "container/program/program.h"
 #include "core/base/descriptor.h"
+#include "core/base/mutex.h"
 
 /// The network of a job's containers. Each host has a bridge, each container a virtual Ethernet
 /// pair. A VXLAN device (RFC 7348) connects the bridges of several hosts. The names are short
@@ -15,6 +16,11 @@ namespace stdchk::container {
 /// The MTU is that of VXLAN over Ethernet on one host, too: a container may move to another host.
 inline constexpr int kBoxMtu = 1400;
 
+/// The Ethernet address of the container with this IPv4 address. It stays when the container moves
+/// to another node. Otherwise the other containers would send to the address of the removed
+/// interface until their ARP entries end, which takes up to a minute.
+std::string ethernet_address_of(const std::string& address);
+
 /// A JobNetwork is the part of a job's network on this host, which several nodes may share.
 ///
 /// Owns: the bridge and the VXLAN device, together with the other nodes. Each holds a shared lock
@@ -23,7 +29,7 @@ inline constexpr int kBoxMtu = 1400;
 class JobNetwork {
  public:
   explicit JobNetwork(NetworkDescription network);
-  /// Makes the absent devices of the network.
+  /// Makes the absent devices of the network, at the first call. Any thread.
   Outcome<void> make();
   /// Removes the devices, unless another node of this host still has the network.
   void remove();
@@ -36,9 +42,13 @@ class JobNetwork {
   Outcome<void> share();
   std::string lock_path() const;
 
+  Outcome<void> make_devices();
+
   const NetworkDescription network_;
   const std::string bridge_;
   const std::string tunnel_;
+  Mutex mutex_;
+  bool made_ STDCHK_GUARDED_BY(mutex_) = false;
   Descriptor lock_;
 };
 
@@ -58,6 +68,9 @@ class BoxNetwork {
   /// Drops all packets; open() ends that. Both may be repeated.
   Outcome<void> lock() const;
   Outcome<void> open() const;
+  /// Tells all switches of the network, by an ARP announcement (RFC 5227, section 2.3), where
+  /// the container is. A VXLAN device would send to the container's earlier host for 300 s.
+  Outcome<void> announce() const;
   /// How many sockets have sent bytes that are not acknowledged.
   Outcome<int> unacknowledged() const;
 

@@ -15,7 +15,6 @@ using Json = nlohmann::json;
 
 constexpr int kVersion = 1;
 constexpr std::size_t kHostNameBytesMax = 63;
-constexpr std::uint32_t kNetworkNumberMax = (1U << 24) - 1;
 
 bool is_address(const std::string& text) {
   in_addr address{};

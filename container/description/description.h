@@ -34,6 +34,8 @@ struct BoxDescription {
   bool operator==(const BoxDescription&) const = default;
 };
 
+inline constexpr std::uint32_t kNetworkNumberMax = (1U << 24) - 1;
+
 /// A NetworkDescription says how the containers of a job reach each other.
 struct NetworkDescription {
   std::uint32_t number = 0;        ///< of the job's network: VXLAN id, 24 bits

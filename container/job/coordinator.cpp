@@ -85,7 +85,7 @@ Outcome<void> Coordinator::start_nodes(const KeyMaker& key_file_text) {
 
 NetworkDescription Coordinator::network_for(NodeId node) const {
   NetworkDescription network;
-  network.number = settings_.network_number;
+  network.number = 1 + (settings_.network_number - 1 + job_.restarts()) % kNetworkNumberMax;
   network.prefix_bits = settings_.prefix_bits;
   network.underlay = settings_.nodes[node].underlay;
   network.folder = settings_.nodes[node].folder;
@@ -105,12 +105,19 @@ void Coordinator::begin() {
       prepared(id, describe(done.error()));
       continue;
     }
-    msg::PrepareNode request{settings_.job, text_of(network_for(id)),
-                             static_cast<std::uint64_t>(settings_.limits.lease.count())};
-    nodes_[id]->call(std::move(request), kPrepareMax, [this, id](const rpc::Answer& answer) {
-      prepared(id, answer ? std::string() : text_of(answer.error()));
-    });
+    prepare(id, [this, id](const std::string& error) { prepared(id, error); });
   }
+}
+
+/// Gives the node to the job, with the network of the job's present restart.
+void Coordinator::prepare(NodeId node, std::function<void(const std::string& error)> done) {
+  nodes_[node]->network_of_restart = job_.restarts();
+  msg::PrepareNode request{settings_.job, text_of(network_for(node)),
+                           static_cast<std::uint64_t>(settings_.limits.lease.count())};
+  nodes_[node]->call(std::move(request), kPrepareMax,
+                     [done = std::move(done)](const rpc::Answer& answer) {
+                       done(answer ? std::string() : text_of(answer.error()));
+                     });
 }
 
 void Coordinator::prepared(NodeId node, const std::string& error) {
@@ -164,6 +171,15 @@ void Coordinator::act_on(const StepAction& action) {
   for (const BoxId box : action.boxes) {
     const auto& boxes = set == nullptr ? settings_.boxes : set->boxes;
     request.boxes.push_back({box, makes ? text_of(boxes.at(box)) : std::string()});
+  }
+  if (makes && nodes_[action.node]->network_of_restart != job_.restarts()) {
+    // A link keeps the order of its requests, so the network is there before the containers.
+    prepare(action.node, [this, action](const std::string& error) {
+      if (error.empty()) return;
+      job_.on_answer(reactor_.clock().now(), action.node, action.step, action.set,
+                     fmt::format("{}: {}", host_of(action.node), error));
+      act();
+    });
   }
   const Time began = reactor_.clock().now();
   nodes_[action.node]->call(std::move(request), action.deadline + kStepMargin,

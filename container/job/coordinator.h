@@ -36,6 +36,8 @@ struct CoordinatorSettings {
   std::uint32_t spares = 0;
   JobLimits limits;
   std::string folder;  ///< of the job's sets, as this host sees the pool
+  /// The number of the job's network before its first restart. Each restart takes the next number,
+  /// so that containers of a lost node, which may still run, cannot reach the new ones.
   std::uint32_t network_number = 1;
   std::uint32_t prefix_bits = 16;
   std::optional<SetDescription> from;  ///< the set to begin with
@@ -111,6 +113,7 @@ class Coordinator {
   void begin_checkpoint();
   void schedule_checkpoint();
   NetworkDescription network_for(NodeId node) const;
+  void prepare(NodeId node, std::function<void(const std::string& error)> done);
   SetDescription describe_set() const;
   std::optional<BoxId> box_of_host(const std::string& host) const;
 

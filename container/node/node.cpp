@@ -85,11 +85,18 @@ void Node::on_accept(std::unique_ptr<transport::Link> link) {
 
 void Node::check_lease() {
   reactor_.schedule_after(kLeaseCheck, [this] { check_lease(); });
-  if (lease_ == Duration::max() || reactor_.clock().now() - heard_ <= lease_) return;
+  (void)lease_is_over();
+}
+
+/// Ends the node when it is. After that the coordinator starts the containers elsewhere.
+bool Node::lease_is_over() {
+  if (lease_over_) return true;
+  if (job_.empty() || reactor_.clock().now() - heard_ <= lease_) return false;
   log::warning("no coordinator for {} ms: the containers end",
                std::chrono::duration_cast<std::chrono::milliseconds>(lease_).count());
-  lease_ = Duration::max();
+  lease_over_ = true;
   on_lease_end_();
+  return true;
 }
 
 void Node::serve(Visitor& visitor, msg::RequestEnvelope envelope, Time deadline,
@@ -97,6 +104,10 @@ void Node::serve(Visitor& visitor, msg::RequestEnvelope envelope, Time deadline,
   const auto* const identity = visitor.peer().link().peer();
   if (identity == nullptr || identity->member.role != transport::secure::Role::kCoordinator) {
     return respond(refuse(Code::kRefused, "node.request", "Only a coordinator may ask a node."));
+  }
+  // A node that was stopped finds requests that came while its lease was still good.
+  if (lease_is_over()) {
+    return respond(refuse(Code::kRefused, "node.request", "The node's lease is over."));
   }
   heard_ = reactor_.clock().now();
   if (const auto* request = std::get_if<msg::PrepareNode>(&envelope.body)) {
@@ -123,18 +134,29 @@ rpc::Answer Node::prepare(const msg::PrepareNode& request) {
   if (!job_.empty() && job_ != request.job) {
     return refuse(Code::kBusy, "node.prepare", "The node serves job " + job_ + ".");
   }
+  if (!boxes_.empty() || busy_) {
+    return refuse(Code::kBusy, "node.prepare", "The node has containers in the job's network.");
+  }
   auto network = parse_network(request.network);
   if (!network) return refuse(Code::kInvalidArgument, "node.prepare", network.error());
+  on_network_(*network);
+  auto made = std::make_shared<JobNetwork>(std::move(*network));
+  if (network_) {
+    // A restart of the job. The reactor runs no programs now, because the coordinator is counting
+    // the time until answers. The step that loads containers makes the network.
+    executor_.run([old = std::exchange(network_, std::move(made))] { old->remove(); });
+    return msg::Reply(msg::PrepareNode::Reply{host_name(), version_});
+  }
   const auto version = settings_.criu.version();
   if (!version) return refuse(Code::kUnsupported, "node.prepare", version.error());
-  on_network_(*network);
-  network_.emplace(std::move(*network));
-  if (auto made = network_->make(); !made) {
-    return refuse(Code::kSystem, "node.prepare", made.error());
-  }
+  if (auto done = made->make(); !done) return refuse(Code::kSystem, "node.prepare", done.error());
+  network_ = std::move(made);
+  version_ = *version;
   job_ = request.job;
   lease_ = Duration(request.lease_ns);
-  return msg::Reply(msg::PrepareNode::Reply{host_name(), *version});
+  // The lease begins after the programs that make the network.
+  heard_ = reactor_.clock().now();
+  return msg::Reply(msg::PrepareNode::Reply{host_name(), version_});
 }
 
 rpc::Answer Node::tell_state(const msg::AskNode& request) {
@@ -230,12 +252,15 @@ Outcome<Node::Work> Node::work_of(const Step& step, const msg::BoxOrder& order) 
       auto description = parse_box(order.description);
       if (!description) return problem(std::move(description.error()));
       if (step.request.step == NodeStep::kStart) {
-        return [this, what = std::move(*description)](Box& box) {
-          return no_bytes(box.start(what, *network_));
+        return [network = network_, what = std::move(*description)](Box& box) {
+          if (auto made = network->make(); !made) return no_bytes(std::move(made));
+          return no_bytes(box.start(what, *network));
         };
       }
-      return [this, what = std::move(*description), path, left](Box& box) {
-        return box.load(what, *network_, path, left);
+      return [network = network_, what = std::move(*description), path,
+              left](Box& box) -> Outcome<std::uint64_t> {
+        if (auto made = network->make(); !made) return no_bytes(std::move(made));
+        return box.load(what, *network, path, left);
       };
     }
     case NodeStep::kStop:

@@ -58,6 +58,7 @@ class Node final : public transport::AcceptHandler {
   Box& box(std::uint32_t number);
   std::string path_of(std::uint32_t box, std::uint64_t set) const;
   void check_lease();
+  bool lease_is_over();
 
   Reactor& reactor_;
   const BoxSettings settings_;
@@ -66,12 +67,14 @@ class Node final : public transport::AcceptHandler {
   ThreadExecutor executor_;
   std::list<std::unique_ptr<Visitor>> visitors_;
   std::string job_;
-  std::optional<JobNetwork> network_;
+  std::string version_;                  ///< of CRIU
+  std::shared_ptr<JobNetwork> network_;  ///< of the job's newest restart; never null with a job
   std::map<std::uint32_t, std::unique_ptr<Box>> boxes_;
   std::deque<std::shared_ptr<Step>> steps_;  ///< the first one runs
   bool busy_ = false;
-  Duration lease_ = Duration::max();
+  Duration lease_{};
   Time heard_{};
+  bool lease_over_ = false;
 };
 
 }  // namespace stdchk::container

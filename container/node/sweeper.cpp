@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <sstream>
 
 #include "container/box/control_group.h"
 #include "container/box/network.h"
@@ -32,8 +33,11 @@ std::string read_all(int fd) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
-  const auto network = parse_network(read_all(pipe));
-  if (network) JobNetwork(*network).remove_after(tag);
+  std::istringstream networks(read_all(pipe));
+  for (std::string text; std::getline(networks, text);) {
+    const auto network = parse_network(text);
+    if (network) JobNetwork(*network).remove_after(tag);
+  }
   remove_control_groups(tag);
   // The job's folder goes, too, where it is empty now: on hosts without the coordinator.
   ::rmdir(work.c_str());
@@ -58,8 +62,10 @@ Outcome<Sweeper> Sweeper::start(const std::string& tag, const std::string& work)
 }
 
 void Sweeper::will_need(const NetworkDescription& network) const {
-  // A description fits into the buffer of a pipe, so write() does not block.
-  const std::string text = text_of(network);
+  // Without the peers, the descriptions of hundreds of restarts fit into the buffer of a pipe.
+  NetworkDescription own = network;
+  own.peers.clear();
+  const std::string text = text_of(own) + "\n";
   (void)!::write(pipe_.get(), text.data(), text.size());
 }
 

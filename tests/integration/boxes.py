@@ -12,7 +12,7 @@ import time
 import uuid
 
 import pytest
-from processes import BIN, CALL_SECONDS, ROOT, run, wait_until
+from processes import BIN, CALL_SECONDS, ROOT, children_of, run, wait_until
 
 TRIXIE = ROOT / "scripts" / "trixie-root"
 RING = pathlib.Path(__file__).parent / "container" / "ring.c"
@@ -115,9 +115,24 @@ class Job:
         try:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"job {self.name} does not end\n{self.out}\n{self.err}") from None
+            raise AssertionError(f"job {self.name} does not end\n{self.out}\n{self.err}\n{self.network()}") from None
         time.sleep(0.2)  # the last lines
         return status
+
+    def network(self):
+        """What each container knows of its network: for a test that fails."""
+        shown, seen, pids = [], {os.readlink("/proc/self/ns/net")}, [self.process.pid]
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                pids += children_of(pid)
+                space = os.readlink(f"/proc/{pid}/ns/net")
+                if space in seen:
+                    continue
+                seen.add(space)
+                for words in ("ip -brief address show dev eth0", "ip -statistics neighbour", "ss -tino"):
+                    told = run("nsenter", "-t", pid, "-n", *words.split(), check=False)
+                    shown.append(f"$ {words}\n{told.stdout}{told.stderr}")
+        return "\n".join(shown)
 
     def checkpoint(self):
         wait_until(lambda: "pid" in (self.status() or {}), "the job's coordinator listens")

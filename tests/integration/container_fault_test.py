@@ -163,7 +163,7 @@ def scene(tmp_path, base, straight):
 
 def check_end(scene, straight):
     job = scene.job
-    assert job.wait(2 * CALL_SECONDS) == 0, job.err
+    assert job.wait(2 * CALL_SECONDS) == 0, f"{job.out}\n{job.err}"
     assert job.result() == straight
     if scene.recovers:
         run(BIN / "stdchk", "recover", "--pool", scene.pool.state)

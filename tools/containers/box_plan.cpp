@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
@@ -29,7 +30,6 @@ namespace {
 
 constexpr std::uint32_t kBoxesOfByte = 250;
 constexpr std::size_t kNameBytesMax = 40;
-constexpr std::uint32_t kNetworkMask = (1U << 24) - 1;
 
 /// Variables that the containers set themselves, or that lead an MPI library to a batch system.
 constexpr std::array<std::string_view, 12> kLeftOut{"STDCHK_",   "SLURM_", "PBS_",    "PMI_",
@@ -248,9 +248,10 @@ bool is_job_name(const std::string& name) {
          std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) || c == '-'; });
 }
 
-std::uint32_t network_number(const std::string& job) {
-  const auto number = static_cast<std::uint32_t>(std::hash<std::string>{}(job));
-  return std::max<std::uint32_t>(number & kNetworkMask, 1);
+std::uint32_t new_network_number() {
+  std::array<std::byte, sizeof(std::uint32_t)> random{};
+  fill_random(random);
+  return 1 + std::bit_cast<std::uint32_t>(random) % container::kNetworkNumberMax;
 }
 
 }  // namespace stdchk::tools

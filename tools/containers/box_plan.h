@@ -25,7 +25,8 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
 
 std::string new_job_name();
 bool is_job_name(const std::string& name);
-/// 24 bits that differ between the jobs of a host, but for chance.
-std::uint32_t network_number(const std::string& job);
+/// A random number, which differs from the numbers of other jobs of a host, but for chance. The
+/// nodes of a killed coordinator may still have the network of its number.
+std::uint32_t new_network_number();
 
 }  // namespace stdchk::tools

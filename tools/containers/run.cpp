@@ -274,7 +274,7 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord
   auto nodes = plan_nodes(options, pool, folder, invoked_as);
   if (!nodes) return problem(nodes.error());
   settings.nodes = std::move(*nodes);
-  settings.network_number = network_number(options.name);
+  settings.network_number = new_network_number();
   if (settings.spares >= settings.nodes.size()) {
     return problem("{} spare nodes leave none of {} for the job", settings.spares,
                    settings.nodes.size());
