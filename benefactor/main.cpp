@@ -208,6 +208,18 @@ void log_facts(const Arena& arena) {
   if (!facts.advice.empty()) log::warning("{}", facts.advice);
 }
 
+auto open_endpoints(const Flags& flags, Clock& clock,
+                    const std::shared_ptr<transport::secure::Keyring>& keyring,
+                    std::uint64_t arena_bytes) {
+  return transport::open_endpoints(flags.transport, flags.manager,
+                                   {.clock = &clock,
+                                    .listen_host = flags.listen,
+                                    .identity = keyring,
+                                    .trusted_network = flags.trusted_network,
+                                    .serves = true,
+                                    .pinned_bytes = arena_bytes});
+}
+
 /// Takes the memory as a process that the kernel ends before others. Reverts that if other
 /// processes could not use the memory.
 Outcome<std::unique_ptr<Arena>> take_memory_first_to_go(const Flags& flags, const Clock& clock,
@@ -253,16 +265,9 @@ int run(const Flags& flags) {
                      }));
   if (!served) return fail_with(served.error());
   auto arena = take_memory_first_to_go(flags, clock, ending);
-  if (!arena && ending) return EXIT_SUCCESS;
-  if (!arena) return fail_with(arena.error().text);
+  if (!arena) return ending ? EXIT_SUCCESS : fail_with(arena.error().text);
   log_facts(**arena);
-  auto endpoints = transport::open_endpoints(flags.transport, flags.manager,
-                                             {.clock = &clock,
-                                              .listen_host = flags.listen,
-                                              .identity = *keyring,
-                                              .trusted_network = flags.trusted_network,
-                                              .serves = true,
-                                              .pinned_bytes = (*arena)->bytes().size()});
+  auto endpoints = open_endpoints(flags, clock, *keyring, (*arena)->bytes().size());
   if (!endpoints) return fail_with(describe(endpoints.error()));
 
   int status = EXIT_SUCCESS;

@@ -28,9 +28,8 @@ void add_whole_pool(Options& options, Chosen& chosen) {
   options.argument("PATH", chosen.path, "mount of the pool, or a path below it");
 }
 
-}  // namespace
-
-void describe(Options& options, UpOptions& up) {
+/// The hosts of a pool and its mount.
+void add_hosts(Options& options, UpOptions& up) {
   options.text("--mount", up.mount, "DIR",
                "mount the pool here; default with --job: /tmp/stdchk-UID-jobs/JOB.mount");
   options
@@ -56,6 +55,10 @@ void describe(Options& options, UpOptions& up) {
       "start a second manager, on the first of the hosts, which takes over from a lost manager");
   options.text("--rsh", up.remote_shell, "COMMAND", "reach the hosts by COMMAND HOST sh -s");
   options.flag("--mount-on-hosts", up.mount_on_hosts, "mount the pool on each host, too");
+}
+
+/// The transport, and how images are cut and stored.
+void add_storage(Options& options, UpOptions& up) {
   options.text("--listen", up.listen, "HOST[,HOST...]",
                "listen on these addresses of this host; the manager takes the first");
   options.choice("--transport", up.transport, transport::choices(), "move bytes by this transport",
@@ -96,6 +99,60 @@ void describe(Options& options, UpOptions& up) {
   options.size(
       "--pressure-reserve", up.pressure_reserve, 0, std::uint64_t{1} << 50,
       "memory that must stay available to other programs; 0: 1/32 of the machine's, at most 2 GiB");
+}
+
+/// Options of a pool in a batch job.
+void add_job(Options& options, UpOptions& up) {
+  options.flag("--job", up.job, "start the pool on the nodes of this Slurm or PBS job")
+      .command_line_only();
+  options.count("--benefactor-nodes", up.benefactor_nodes, 1, 100000,
+                "with --job: the last N nodes lend memory; default: all");
+  options.text("--exchange", up.exchange, "DIR",
+               "with --job: a folder that all nodes share; default: the working directory");
+  options.flag("--node", up.node, "start the part of one node; --job uses this")
+      .command_line_only();
+  options.flag("--detach", up.detach, "with --node: return when the part works")
+      .command_line_only();
+  options.text("--job-id", up.job_id, "ID", "with --node: the job").command_line_only();
+  options.text("--nodes", up.nodes, "NAME,...", "with --node: the job's nodes").command_line_only();
+  options
+      .text("--undrained", up.undrained, "FILE",
+            "with --node: keep the list of undrained images in this file")
+      .command_line_only();
+  options.text("--lenders", up.lenders, "NAME,...", "with --node: the nodes that lend memory")
+      .command_line_only();
+}
+
+/// The times of the application that the advice needs.
+void add_times(Options& options, AdviseOptions& advise) {
+  options
+      .text("--compute", advise.compute, "TIME",
+            "computing time of the whole run, t_comp; default: 20h")
+      .command_line_only();
+  options
+      .text("--communicate", advise.communicate, "TIME",
+            "communication time of the whole run, t_comm; default: 4h")
+      .command_line_only();
+  options
+      .text("--alpha", advise.alpha, "FACTOR",
+            "factor, at least 1, by which drain and copies lengthen communication; default: "
+            "computed from the rates for the drain")
+      .command_line_only();
+  options
+      .text("--coordination", advise.coordinate, "TIME",
+            "time until all ranks have stopped for a checkpoint, t_coord; default: 1s")
+      .command_line_only();
+  options
+      .text("--contention", advise.contend, "TIME",
+            "time that ranks wait for each other in each checkpoint, t_cont; default: 0s")
+      .command_line_only();
+}
+
+}  // namespace
+
+void describe(Options& options, UpOptions& up) {
+  add_hosts(options, up);
+  add_storage(options, up);
   options.text("--policy", up.policy, "SETTINGS",
                "policies of folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
   options.flag("--allow-other", up.allow_other, "let other users use the mount");
@@ -118,24 +175,7 @@ void describe(Options& options, UpOptions& up) {
             "print shell lines that set STDCHK_MOUNT; with --job they also drain the pool and take "
             "it down when the script ends")
       .command_line_only();
-  options.flag("--job", up.job, "start the pool on the nodes of this Slurm or PBS job")
-      .command_line_only();
-  options.count("--benefactor-nodes", up.benefactor_nodes, 1, 100000,
-                "with --job: the last N nodes lend memory; default: all");
-  options.text("--exchange", up.exchange, "DIR",
-               "with --job: a folder that all nodes share; default: the working directory");
-  options.flag("--node", up.node, "start the part of one node; --job uses this")
-      .command_line_only();
-  options.flag("--detach", up.detach, "with --node: return when the part works")
-      .command_line_only();
-  options.text("--job-id", up.job_id, "ID", "with --node: the job").command_line_only();
-  options.text("--nodes", up.nodes, "NAME,...", "with --node: the job's nodes").command_line_only();
-  options
-      .text("--undrained", up.undrained, "FILE",
-            "with --node: keep the list of undrained images in this file")
-      .command_line_only();
-  options.text("--lenders", up.lenders, "NAME,...", "with --node: the nodes that lend memory")
-      .command_line_only();
+  add_job(options, up);
 }
 
 void describe(Options& options, DownOptions& down) {
@@ -415,27 +455,7 @@ void describe(Options& options, AdviseOptions& advise) {
       .count("--stripe-width", job.stripe_width, 0, 1024,
              "benefactors that one image is spread over; 0: advise a number")
       .command_line_only();
-  options
-      .text("--compute", advise.compute, "TIME",
-            "computing time of the whole run, t_comp; default: 20h")
-      .command_line_only();
-  options
-      .text("--communicate", advise.communicate, "TIME",
-            "communication time of the whole run, t_comm; default: 4h")
-      .command_line_only();
-  options
-      .text("--alpha", advise.alpha, "FACTOR",
-            "factor, at least 1, by which drain and copies lengthen communication; default: "
-            "computed from the rates for the drain")
-      .command_line_only();
-  options
-      .text("--coordination", advise.coordinate, "TIME",
-            "time until all ranks have stopped for a checkpoint, t_coord; default: 1s")
-      .command_line_only();
-  options
-      .text("--contention", advise.contend, "TIME",
-            "time that ranks wait for each other in each checkpoint, t_cont; default: 0s")
-      .command_line_only();
+  add_times(options, advise);
   options.count("--table", advise.table_nodes, 8, 4096, "largest number of nodes in the table")
       .command_line_only();
   options.text("--plot", advise.plot, "FILE", "draw the table as SVG").command_line_only();

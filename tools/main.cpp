@@ -204,20 +204,8 @@ class Subcommands {
 struct NoOptions {};
 void describe(Options& /*options*/, NoOptions& /*none*/) {}
 
-void add_all(Subcommands& commands, Options& options, std::vector<std::string> words) {
-  const std::string invoked_as = words.front();
-  commands.add<UpOptions>("up", "Starts a pool on this machine and others, and mounts it.",
-                          [&options, invoked_as, words = std::move(words)](UpOptions& up) {
-                            up.invoked_as = invoked_as;
-                            up.config_file = options.chosen_options().config_file();
-                            up.arguments.assign(words.begin() + 2, words.end());
-                            return up.node ? run_node_part(std::move(up)) : run_up(up);
-                          });
-  commands.add<DownOptions>("down", "Unmounts a pool and ends its processes.",
-                            [invoked_as](auto& down) { return run_down(down, invoked_as); });
-  commands.add<StatusOptions>("status", "Shows the pool's processes, space and drain.", run_status);
-  commands.add<ReportOptions>("report", "Shows what the pool has done so far, and what to change.",
-                              run_report);
+/// Adds the commands that read, drain, verify and load files.
+void add_files(Subcommands& commands, const std::string& invoked_as) {
   commands.add<ListOptions>("ls", "Lists files; with -l their versions and places.", run_list);
   commands.add<StatOptions>("stat", "Shows the size, copies and drain of one file.", run_stat);
   commands.add<DrainOptions>("drain", "Copies images to the drain directory now.", run_drain);
@@ -244,6 +232,10 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
         if (!restart.hosts.empty()) job.hosts = restart.hosts;
         return run_job(job, invoked_as);
       });
+}
+
+/// Adds the commands on jobs in containers, and the rehearsal of a restart.
+void add_jobs(Subcommands& commands, const std::string& invoked_as) {
   commands.add<RunOptions>("run", "Runs an MPI job in containers that are saved and restarted.",
                            [invoked_as](auto& job) { return run_job(job, invoked_as); });
   commands.add<JobsOptions>("jobs", "Lists jobs in containers.", run_jobs);
@@ -253,6 +245,25 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   commands.add<RestartTestOptions>(
       "restart-test", "Loads all images of a set at once, and prints the time it took.",
       [invoked_as](const auto& test) { return run_restart_test(test, invoked_as); });
+}
+
+/// Adds all subcommands in the order of the help.
+void add_all(Subcommands& commands, Options& options, std::vector<std::string> words) {
+  const std::string invoked_as = words.front();
+  commands.add<UpOptions>("up", "Starts a pool on this machine and others, and mounts it.",
+                          [&options, invoked_as, words = std::move(words)](UpOptions& up) {
+                            up.invoked_as = invoked_as;
+                            up.config_file = options.chosen_options().config_file();
+                            up.arguments.assign(words.begin() + 2, words.end());
+                            return up.node ? run_node_part(std::move(up)) : run_up(up);
+                          });
+  commands.add<DownOptions>("down", "Unmounts a pool and ends its processes.",
+                            [invoked_as](auto& down) { return run_down(down, invoked_as); });
+  commands.add<StatusOptions>("status", "Shows the pool's processes, space and drain.", run_status);
+  commands.add<ReportOptions>("report", "Shows what the pool has done so far, and what to change.",
+                              run_report);
+  add_files(commands, invoked_as);
+  add_jobs(commands, invoked_as);
   commands.add<SimilarityCommand>(
       "similarity", "Says how similar images are, and how they are best cut into chunks.",
       run_similarity);

@@ -41,7 +41,8 @@ class ClientLinks final : public rpc::PeerHandler {
   SourceAccess access() const;
   std::vector<std::string> addresses() const;
 
-  /// Fences a client, or it and all older ones. Answers whether all their links are fenced.
+  /// Fences a client, or also all older clients. Answers whether all links of these clients are
+  /// fenced.
   rpc::Answer fence_client(const msg::FenceClient& request);
   /// Fences every client with a link, because the manager was restarted.
   void fence_all();

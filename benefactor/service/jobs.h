@@ -26,9 +26,9 @@ struct Order {
 /// A Jobs has workers do what the manager asks for. It answers each job once: with the job's
 /// answer, or at the deadline.
 ///
-/// Owns: the workers, unless it was given an executor: 3 threads for drain pieces; 2 for finishes
-/// and mirrored changes; 1 each for moves and checks. Each drain job that hangs gets its thread
-/// replaced, up to kDrainThreadsMax threads.
+/// Owns: the workers, unless the caller gives an executor. There are 3 threads for drain pieces, 2
+/// for finishes and mirrored changes, and 1 each for moves and checks. Each drain job that hangs
+/// gets its thread replaced, up to kDrainThreadsMax threads.
 /// Threads: the reactor's. The work runs on the workers.
 /// Limits: kMax jobs under way. More jobs are answered kBusy.
 class Jobs {

@@ -44,7 +44,7 @@ class ManagerRequests {
   /// Executes a request, and answers it.
   void serve(msg::Request request, Order order);
   /// Gives up what the lost manager has asked for. A new manager gives the space to others, so
-  /// nothing of it may happen after the next registration.
+  /// late work must not change the arena after the next registration.
   void lose_manager();
 
   std::size_t job_count() const { return jobs_.count(); }

@@ -543,6 +543,43 @@ class Starter {
   std::string mount_program_;
 };
 
+/// Notes the drain directory of the pool, and makes it. The directory "" is none.
+Outcome<void> make_drain_directory(const UpOptions& options, PoolRecord& record) {
+  if (options.drain.empty()) return {};
+  if (options.encrypt) {
+    return problem(
+        "--encrypt and --drain exclude each other: the benefactors, which drain, have no key. Copy "
+        "images out through a mount, for example by rsync");
+  }
+  record.drain = absolute_path(options.drain);
+  if (is_below(record.drain, record.mount) || is_below(record.mount, record.drain)) {
+    return problem(
+        "--drain \"{}\" and --mount \"{}\" must not lie in each other: the drain directory must "
+        "stay when the mount is gone",
+        record.drain, record.mount);
+  }
+  // The directory's name must survive a crash like the files in it.
+  (void)make_durable_directories(record.drain);
+  std::error_code code;
+  if (!fs::is_directory(record.drain, code) || ::access(record.drain.c_str(), W_OK) != 0) {
+    return problem(
+        "--drain \"{}\" is not a directory that this user can write to; make it, or choose "
+        "another",
+        record.drain);
+  }
+  return {};
+}
+
+/// "2026-01-31 23:59:59" in the time zone of this process.
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
+  return text;
+}
+
 /// Makes the paths absolute, and makes the drain directory; starts nothing.
 Outcome<PoolRecord> prepare(UpOptions& options) {
   PoolRecord record;
@@ -581,35 +618,8 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
   if (!options.backing.empty() && options.backing.find('/') != std::string::npos) {
     options.backing = absolute_path(options.backing);
   }
-  std::error_code code;
-  if (!options.drain.empty() && options.encrypt) {
-    return problem(
-        "--encrypt and --drain exclude each other: the benefactors, which drain, have no key. Copy "
-        "images out through a mount, for example by rsync");
-  }
-  if (!options.drain.empty()) {
-    record.drain = absolute_path(options.drain);
-    if (is_below(record.drain, record.mount) || is_below(record.mount, record.drain)) {
-      return problem(
-          "--drain \"{}\" and --mount \"{}\" must not lie in each other: the drain directory must "
-          "stay when the mount is gone",
-          record.drain, record.mount);
-    }
-    // The directory's name must survive a crash like the files in it.
-    (void)make_durable_directories(record.drain);
-    if (!fs::is_directory(record.drain, code) || ::access(record.drain.c_str(), W_OK) != 0) {
-      return problem(
-          "--drain \"{}\" is not a directory that this user can write to; make it, or choose "
-          "another",
-          record.drain);
-    }
-  }
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
-  record.created = text;
+  if (auto made = make_drain_directory(options, record); !made) return problem(made.error());
+  record.created = local_time();
   record.starter = this_process();
   record.starter_boot = boot_id();
   record.keeps_key = !options.no_mount;  // managers have no key
