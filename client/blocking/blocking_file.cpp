@@ -91,8 +91,10 @@ BlockingFile::~BlockingFile() {
   Lock lock(filesystem_.engine().shared().mutex);
   if (!closed_ && file_.writes()) {
     const SessionPtr session = file_.session();
-    if (--session->openers == 0 && !session->end_after_promised_commit())
+    if (--session->openers == 0 &&
+        !(session->committer().promised() && session->start_commit(true))) {
       session->abort(Code::kCancelled);
+    }
   }
   file_.release(lock);
 }
@@ -336,7 +338,7 @@ bool BlockingFile::dirty() const {
 
 bool BlockingFile::dirty(Lock&) const {
   const Session& session = *file_.session();
-  return session.dirty() && (changed_ || session.openers == 1);
+  return session.content().dirty() && (changed_ || session.openers == 1);
 }
 
 /// Waits until the manager has ended the session: whoever opens the name next then finds the
@@ -399,7 +401,8 @@ Status BlockingFile::leave(Lock& lock) {
   }
   // Another opener may have come while this call waited. A session without openers must end.
   if (--session->openers == 0 && !session->ending()) {
-    if (status.has_value() && !session->dirty() && session->start_commit(true).has_value()) {
+    if (status.has_value() && !session->content().dirty() &&
+        session->start_commit(true).has_value()) {
       return status;
     }
     session->abort(status.has_value() ? Code::kCancelled : status.error().code);

@@ -100,7 +100,7 @@ Attributes BlockingNames::seen(Attributes attributes) {
   if (session == nullptr || session->ended()) return attributes;
   const Attributes now = session->attributes();
   attributes.size_bytes = now.size_bytes;
-  if (session->dirty()) {
+  if (session->content().dirty()) {
     attributes.mtime_ns = now.mtime_ns;
     attributes.ctime_ns = now.ctime_ns;
   }

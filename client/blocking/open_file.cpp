@@ -97,7 +97,7 @@ VersionMapPtr OpenFile::base() {
 Result<std::uint64_t> OpenFile::size(Lock&) {
   if (through_session()) {
     if (session_->error().has_value()) return fail(*session_->error());
-    return session_->size();
+    return session_->content().size();
   }
   const VersionMapPtr map = base();
   if (map->error.has_value()) return fail(*map->error);
@@ -110,39 +110,39 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
   run.length = length;
   if (!through_session()) return locate_base(base(), offset, length);
   bool from_base = false;
-  session_->overlay().visit(offset, offset + length,
-                            [&](std::uint64_t, std::uint64_t run_length, const Piece* piece) {
-                              run.length = run_length;
-                              if (piece == nullptr) {
-                                from_base = true;
-                              } else if (piece->slot != nullptr) {
-                                run.slot = piece->slot;
-                                run.slot_offset = piece->offset;
-                              } else if (piece->chunk->in_window()) {
-                                run.encrypted = piece->chunk->encrypted;
-                                const Segment segment = piece->chunk->from(piece->offset);
-                                run.slot = segment.slot;
-                                run.slot_offset = segment.offset;
-                                run.length = std::min<std::uint64_t>(run_length, segment.length);
-                              } else {
-                                run.in_chunk = true;
-                                run.chunk_offset = piece->offset;
-                                run.written = piece->chunk;
-                                run.unit.chunk = piece->chunk->chunk;
-                                run.unit.file_offset = offset;
-                                run.unit.slice_chunk_offset = piece->offset;
-                                run.unit.slice_length = static_cast<std::uint32_t>(run_length);
-                              }
-                              return false;
-                            });
+  session_->content().overlay().visit(
+      offset, offset + length, [&](std::uint64_t, std::uint64_t run_length, const Piece* piece) {
+        run.length = run_length;
+        if (piece == nullptr) {
+          from_base = true;
+        } else if (piece->slot != nullptr) {
+          run.slot = piece->slot;
+          run.slot_offset = piece->offset;
+        } else if (piece->chunk->in_window()) {
+          run.encrypted = piece->chunk->encrypted;
+          const Segment segment = piece->chunk->from(piece->offset);
+          run.slot = segment.slot;
+          run.slot_offset = segment.offset;
+          run.length = std::min<std::uint64_t>(run_length, segment.length);
+        } else {
+          run.in_chunk = true;
+          run.chunk_offset = piece->offset;
+          run.written = piece->chunk;
+          run.unit.chunk = piece->chunk->chunk;
+          run.unit.file_offset = offset;
+          run.unit.slice_chunk_offset = piece->offset;
+          run.unit.slice_length = static_cast<std::uint32_t>(run_length);
+        }
+        return false;
+      });
   // Wait: encrypted bytes can be read once they are stored, and a chunk that is searched once it is
   // found.
   if (run.encrypted || (run.written != nullptr && run.written->search_under_way))
     return would_block();
-  if (!from_base || offset >= session_->cut()) return run;
+  if (!from_base || offset >= session_->content().cut()) return run;
   const VersionMapPtr map = base();
   if (map == nullptr) return run;
-  return locate_base(map, offset, std::min(run.length, session_->cut() - offset));
+  return locate_base(map, offset, std::min(run.length, session_->content().cut() - offset));
 }
 
 Result<OpenFile::Run> OpenFile::locate_base(const VersionMapPtr& map, std::uint64_t offset,
@@ -181,7 +181,7 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   last_read_ = offset;
   next_read_ = offset + length;
   if (!sequential) ahead_until_ = 0;
-  if (through_session() && !session_->overlay().empty()) return;
+  if (through_session() && !session_->content().overlay().empty()) return;
   const VersionMapPtr map = base();
   if (map == nullptr || !map->resolved || map->error.has_value()) return;
   Reader& reader = engine_.reader();
@@ -367,7 +367,10 @@ Status OpenFile::submit(Lock& lock, std::uint64_t offset, std::size_t bytes) {
 Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
   auto chunk = session_->adopt(slot, offset);
   if (!chunk.has_value()) return fail(chunk.error());
-  if (*chunk != nullptr && !engine_.hasher().encrypts() && session_->mover_idles()) {
+  // The reactor's thread copies the bytes itself and has time: computing the CRC there brings the
+  // bytes into its processor's cache.
+  if (*chunk != nullptr && !engine_.hasher().encrypts() &&
+      session_->writer().mover_idles(session_->hashes().mover_count())) {
     session_->hashes().add_for_mover(std::move(*chunk));
   } else {
     engine_.hasher().finish_checksum(lock, std::move(*chunk));

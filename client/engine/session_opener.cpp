@@ -98,7 +98,7 @@ void SessionOpener::opened(Opening& opening, const msg::OpenSession& request,
     return share(opening, request.truncate, std::move(other));
   }
   auto session = std::make_shared<Session>(host_, request, std::move(*reply), std::move(naming));
-  session->count_call();
+  ++session->figures().manager_calls;
   session->openers = 1;
   sessions_.add(session);
   opening.session = std::move(session);

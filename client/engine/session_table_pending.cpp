@@ -73,7 +73,7 @@ void SessionTable::follow(Work::Call& call) {
   call.may_go = [this, weak = std::weak_ptr(about)] {
     const Lock lock(shared_.mutex);
     const SessionPtr known = weak.lock();
-    return known == nullptr || !known->is_unknown();
+    return known == nullptr || !known->resumer().is_unknown();
   };
   const bool changes =
       std::visit([]<class M>(const M&) { return kChangesPending<M>; }, call.request);

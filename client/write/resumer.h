@@ -43,6 +43,10 @@ class Resumer {
   void begin() STDCHK_REQUIRES(engine_lock);
   /// True until the present manager has accepted the session.
   bool under_way() const STDCHK_REQUIRES(engine_lock) { return step_ != Step::kNone; }
+  /// True while a session without an error is under way.
+  bool is_unknown() const STDCHK_REQUIRES(engine_lock) {
+    return under_way() && !parts_.core.error.has_value();
+  }
   /// Sends the next part when no call and no write is under way. Calls to the old manager end with
   /// kFenced; writes end with their links.
   void plan(Work& work) STDCHK_REQUIRES(engine_lock);

@@ -52,7 +52,7 @@ void ChunkWrite::finished(Status status) {
   const SessionPtr owner = chunk->session;
   const std::unique_ptr<ChunkWrite> keep = std::move(self);
   const Lock lock(owner->shared().mutex);
-  owner->written(*this, status);
+  owner->writer().written(*this, status);
 }
 
 std::shared_ptr<Session> SessionCore::self() const { return session.shared_from_this(); }
@@ -104,7 +104,7 @@ void Session::let_go() {
 Attributes Session::attributes() const {
   Attributes now = core_.attributes;
   now.size_bytes = written_.size();
-  if (dirty()) now.mtime_ns = now.ctime_ns = core_.host.clock().wall_ns();
+  if (written_.dirty()) now.mtime_ns = now.ctime_ns = core_.host.clock().wall_ns();
   return now;
 }
 
@@ -174,7 +174,7 @@ Status Session::refresh(const Attributes& newest) {
   if (core_.error.has_value()) return fail(*core_.error);
   if (committer_.under_way()) return would_block();
   // Another opener has begun to write, or this session has committed later.
-  if (dirty() || newest.version < core_.attributes.version) return {};
+  if (written_.dirty() || newest.version < core_.attributes.version) return {};
   core_.attributes = newest;
   written_.committed(newest.size_bytes);
   return {};
@@ -215,13 +215,13 @@ Result<CompletionPtr> Session::start_commit(bool end) {
   }
   if (ending()) return fail(Code::kStale, "client.commit");
   if (end) core_.state = State::kEnding;
-  if (dirty()) {
+  if (written_.dirty()) {
     done = committer_.start(end);
     cutter_.seal_all();
   } else {
     done->status = Status{};
   }
-  if (dirty() || end) core_.kick();
+  if (written_.dirty() || end) core_.kick();
   return done;
 }
 
@@ -244,7 +244,7 @@ void Session::plan(Work& work) {
   const auto keep = shared_from_this();
   cutter_.plan(work);
   hashes_.plan(work);
-  if (is_unknown()) return resumer_.plan(work);
+  if (resumer_.is_unknown()) return resumer_.plan(work);
   placement_.plan_look_up(work);
   equal_.plan(work);
   writer_.plan(work);
@@ -293,7 +293,7 @@ void Session::benefactor_gone(BenefactorId benefactor) {
   // A commit may have been under way when the manager ended. The new manager says whether it was
   // executed, and checks the stored chunks.
   if (resumer_.under_way()) return;
-  for (const auto& [offset, entry] : overlay().entries()) {
+  for (const auto& [offset, entry] : written_.overlay().entries()) {
     const OutChunkPtr& chunk = entry.piece.chunk;
     if (chunk == nullptr || !chunk->ours) continue;
     auto& copies = chunk->chunk.copies;

@@ -37,8 +37,6 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   FileId file() const { return core_.file; }
   SessionId id() const { return core_.id; }
-  std::uint64_t size() const STDCHK_REQUIRES(engine_lock) { return written_.size(); }
-  bool dirty() const STDCHK_REQUIRES(engine_lock) { return written_.dirty(); }
   bool ended() const STDCHK_REQUIRES(engine_lock) {
     return core_.state == SessionCore::State::kEnded;
   }
@@ -47,8 +45,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   }
   const std::optional<Error>& error() const STDCHK_REQUIRES(engine_lock) { return core_.error; }
   Attributes attributes() const STDCHK_REQUIRES(engine_lock);
-  SessionFigures figures() const STDCHK_REQUIRES(engine_lock) { return core_.figures; }
-  void count_call() STDCHK_REQUIRES(engine_lock) { ++core_.figures.manager_calls; }
+  SessionFigures& figures() STDCHK_REQUIRES(engine_lock) { return core_.figures; }
   /// True when the folder's policy makes a close wait for all copies.
   bool waits_for_copies() const STDCHK_REQUIRES(engine_lock) { return waits_for_copies_; }
   /// The number of benefactors that each chunk is written to, if there is space.
@@ -81,11 +78,6 @@ class Session final : public std::enable_shared_from_this<Session> {
   // ---- cutting and hashing: any thread, lock held
   SlotCutter& cutter() STDCHK_REQUIRES(engine_lock) { return cutter_; }
   HashQueue& hashes() STDCHK_REQUIRES(engine_lock) { return hashes_; }
-  /// True when the reactor's thread copies bytes itself and has fewer than two chunks to copy. It
-  /// should compute the CRC then, which brings the bytes into its processor's cache.
-  bool mover_idles() const STDCHK_REQUIRES(engine_lock) {
-    return writer_.mover_idles(hashes_.mover_count());
-  }
   const SeriesNaming& naming() const STDCHK_REQUIRES(engine_lock) { return *core_.naming; }
   /// Takes a chunk with its CRC and, if wanted, its name.
   void hashed(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
@@ -96,18 +88,14 @@ class Session final : public std::enable_shared_from_this<Session> {
   /// Begins to make a version of all that was written until now. Joins the commit under way, if
   /// there is one, because writes wait for it. With `end` the session ends too.
   Result<CompletionPtr> start_commit(bool end) STDCHK_REQUIRES(engine_lock);
-  /// Has the promised commit end the session. Returns false when no commit was promised.
-  bool end_after_promised_commit() STDCHK_REQUIRES(engine_lock) {
-    return committer_.promised() && start_commit(true);
-  }
   Committer& committer() STDCHK_REQUIRES(engine_lock) { return committer_; }
   const Committer& committer() const STDCHK_REQUIRES(engine_lock) { return committer_; }
   /// Drops uncommitted bytes, and ends the session.
   void abort(Code why) STDCHK_REQUIRES(engine_lock);
 
   // ---- reading: lock held
-  const Overlay& overlay() const STDCHK_REQUIRES(engine_lock) { return written_.overlay(); }
-  std::uint64_t cut() const STDCHK_REQUIRES(engine_lock) { return written_.cut(); }
+  /// The file as this session has changed it.
+  const WrittenFile& content() const STDCHK_REQUIRES(engine_lock) { return written_; }
   EqualChunks& equal() STDCHK_REQUIRES(engine_lock) { return equal_; }
   /// Returns the base version's map, and fetches it if necessary; nullptr when the base is empty.
   VersionMapPtr base() STDCHK_REQUIRES(engine_lock);
@@ -115,9 +103,7 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   // ---- reactor's thread, lock held
   void plan(Work& work) STDCHK_REQUIRES(engine_lock);
-  void written(const ChunkWrite& write, const Status& status) STDCHK_REQUIRES(engine_lock) {
-    writer_.written(write, status);
-  }
+  ChunkWriter& writer() STDCHK_REQUIRES(engine_lock) { return writer_; }
   void benefactor_gone(BenefactorId benefactor) STDCHK_REQUIRES(engine_lock);
   /// Fails the session, which the manager has ended.
   void fenced() STDCHK_REQUIRES(engine_lock);
@@ -133,10 +119,6 @@ class Session final : public std::enable_shared_from_this<Session> {
   // ---- a file without a version: its clients tell a restarted manager of it
   Resumer& resumer() STDCHK_REQUIRES(engine_lock) { return resumer_; }
   const Resumer& resumer() const STDCHK_REQUIRES(engine_lock) { return resumer_; }
-  /// True until the present manager has accepted the session.
-  bool is_unknown() const STDCHK_REQUIRES(engine_lock) {
-    return resumer_.under_way() && !core_.error.has_value();
-  }
 
   std::uint32_t openers = 0;  ///< Files that write through this session
   bool kicked = false;        ///< the host is about to call plan()

@@ -93,7 +93,8 @@ struct Writer {
     BenefactorId victim;
     {
       const Lock lock(process->engine().shared().mutex);
-      const auto& chunk = file->session()->overlay().entries().begin()->second.piece.chunk;
+      const auto& chunk =
+          file->session()->content().overlay().entries().begin()->second.piece.chunk;
       REQUIRE(chunk != nullptr);
       REQUIRE(chunk->chunk.copies.size() == 2);
       victim = chunk->chunk.copies.front().benefactor;

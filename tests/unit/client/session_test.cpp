@@ -113,7 +113,7 @@ struct Interrupted {
     Work next;
     session->plan(next);
     REQUIRE(next.write.size() == 1);
-    session->written(*next.write[0], {});
+    session->writer().written(*next.write[0], {});
   }
   std::vector<Work::Call> plan() {
     const Lock lock(host.shared().mutex);
@@ -198,7 +198,7 @@ struct OutOfOrder {
     Work work;
     session->plan(work);
     REQUIRE_FALSE(work.write.empty());
-    for (const auto& write : work.write) session->written(*write, {});
+    for (const auto& write : work.write) session->writer().written(*write, {});
   }
 
   Host host;
@@ -244,7 +244,7 @@ struct TwoPlaces {
   }
   void ended(const ChunkWrite& write, const Status& status) {
     const Lock lock(host.shared().mutex);
-    session->written(write, status);
+    session->writer().written(write, status);
   }
   void lose(BenefactorId benefactor) {
     const Lock lock(host.shared().mutex);
@@ -335,7 +335,7 @@ TEST_CASE("a session tells another manager what has become of a new file") {
   Interrupted pool;
   {
     const Lock lock(pool.host.shared().mutex);
-    CHECK(pool.session->is_unknown());
+    CHECK(pool.session->resumer().is_unknown());
     CHECK(pool.session->resumer().parent() == kRootFile);
     CHECK(pool.session->resumer().name() == "a.N0.T1");
     pool.session->resumer().renamed(FileId{3}, "b");
@@ -375,7 +375,7 @@ TEST_CASE("a session tells another manager what has become of a new file") {
   CHECK(second.last);
   calls[0].done(msg::Reply{resumed(false)});
   const Lock lock(pool.host.shared().mutex);
-  CHECK_FALSE(pool.session->is_unknown());
+  CHECK_FALSE(pool.session->resumer().is_unknown());
 }
 
 TEST_CASE("a new file does not go on when nobody knows whether it was changed") {
@@ -526,7 +526,7 @@ TEST_CASE(
   REQUIRE(work.write.size() == 1);
   const BenefactorId used = work.write[0]->at.benefactor;
   work.write[0]->self.reset();
-  session->written(*work.write[0], {});
+  session->writer().written(*work.write[0], {});
   host.clock().advance(std::chrono::milliseconds(999));
   CHECK(plan().calls.empty());
   host.clock().advance(std::chrono::milliseconds(1));
