@@ -66,8 +66,9 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
                                                      std::int32_t thread) {
   bool write = writes(flags);
   bool insisted = false;
-  // The next writer gets another inode.
-  if (write && node->times_due.exchange(false) && !node->in_session()) of_.nodes.detach(node);
+  // The kernel may fail the next write and the next close of this inode, so the open gets another
+  // inode.
+  if (!node->in_session() && node->times_due.exchange(false)) of_.nodes.detach(node);
   if (of_.nodes.begin_open(node, write, false) == OpenTurn::kRefresh) {
     if (of_.refused.refuse(thread, node->file)) return fail(Code::kStale, "mount.open");
     insisted = true;

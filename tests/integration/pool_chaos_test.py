@@ -96,3 +96,24 @@ def test_two_mounts_show_whole_images_whatever_happens_to_writers(pool):
     for name in names:
         run("cmp", pool.mount / name, pool.drain / name)
         run("cmp", second / name, pool.drain / name)
+
+
+RENAME = "import os, sys\nprint(flush=True)\nwhile True: os.rename(sys.argv[1], sys.argv[2]); os.rename(sys.argv[2], sys.argv[1])"
+
+
+def test_a_reader_of_what_a_killed_process_renamed_gets_no_error_at_its_close(pool):
+    """The kernel flushes an inode's times after a rename. The death of the caller interrupts the flush, and the next
+    close() of the inode would report that, as an error of a file that is whole."""
+    pool.up()
+    names = [pool.mount / "a", pool.mount / "b"]
+    names[0].write_bytes(b"content")
+    for _ in range(10):
+        present = [name for name in names if name.exists()]
+        absent = [name for name in names if name not in present]
+        with subprocess.Popen([sys.executable, "-c", RENAME, present[0], absent[0]], stdout=subprocess.PIPE) as renamer:
+            renamer.stdout.readline()
+            time.sleep(0.05)
+            renamer.kill()
+        file = next(os.open(name, os.O_RDONLY) for name in names if name.exists())
+        assert os.read(file, 100) == b"content"
+        os.close(file)
