@@ -32,6 +32,12 @@ unstable_packages=(criu)
 # For scripts/packaging and tests/scripts/packaging_test.py.
 packaging_packages=(buildah debhelper debootstrap dh-python dpkg-dev environment-modules lintian rpm rpmlint)
 container_packages=(debootstrap iproute2 nftables tar)
+# For `bench/run --only peers`; scripts/check does not install them.
+# shellcheck disable=SC2034 # its user names them
+peers_packages=(
+  glusterfs-client glusterfs-server libnfs13 moosefs-chunkserver moosefs-client moosefs-master nfs-ganesha nfs-ganesha-vfs
+  rpcbind
+)
 sanitizer_packages=(clang libclang-rt-dev)
 coverage_packages=(gcovr)
 analysis_packages=(cppcheck)
