@@ -96,3 +96,44 @@ def test_a_cut_link_and_a_killed_host_cost_steps_and_not_the_job(cluster):
         assert [cluster.own_devices(number) for number in range(HOSTS)] == [[], [], [], []]
     finally:
         job.end()
+
+
+# The container that moves only answers: it never sends first.
+ECHO = """
+import socket
+served = socket.create_server(("0.0.0.0", 7777)).accept()[0]
+while data := served.recv(1):
+    served.sendall(data)
+"""
+ASK = """
+import shlex, socket, subprocess, sys, time
+name, program = sys.argv[1:]
+server = subprocess.Popen(["/.stdchk/agent", name, "python3 -c " + shlex.quote(program)])
+while True:
+    try:
+        link = socket.create_connection((name, 7777))
+        break
+    except OSError:
+        time.sleep(0.1)
+for turn in range(1000):
+    began = time.monotonic()
+    link.sendall(b"x")
+    link.recv(1)
+    print("answer", turn, round(time.monotonic() - began, 3), flush=True)
+    time.sleep(0.2)
+"""
+
+
+def test_a_container_that_only_answers_is_reached_on_its_new_host_at_once(cluster):
+    name = f"t{uuid.uuid4().hex[:8]}"
+    job = Job(cluster.pool, Base(), name, "-n", 1, "--hosts", cluster.file, "--rsh", cluster.shell, "--spares", 2,
+              "--", "python3", "-c", ASK, f"{name}-r0", ECHO)
+    try:
+        job.wait_for("answer 5 ")
+        for host in ("h1", "h2"):
+            assert placed(job)[host] == [1]
+            run(BIN / "stdchk", "evacuate", "--job", name, host, env=job.environment)
+            seen = len(job.lines["out"])
+            wait_until(lambda seen=seen: len(job.lines["out"]) > seen + 3, "answers from the new host", 5)
+    finally:
+        job.end()
