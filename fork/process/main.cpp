@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +31,7 @@
 #include "fork/process/sandbox_protocol.h"
 #include "fork/process/server.h"
 #include "fork/process/ticket_host.h"
+#include "fork/ticket/available_memory.h"
 #include "fork/ticket/cluster.h"
 #include "fork/ticket/program.h"
 
@@ -109,16 +109,6 @@ std::optional<std::string> check_image(const ImageParts& image) {
     return "--pager needs --images and --pool-path.";
   }
   return std::nullopt;
-}
-
-std::uint64_t available_bytes() {
-  std::ifstream in("/proc/meminfo");
-  for (std::string name, unit; in >> name;) {
-    std::uint64_t kib = 0;
-    if (name == "MemAvailable:" && in >> kib) return kib * 1024;
-    std::getline(in, unit);
-  }
-  return 0;
 }
 
 std::string beside(const char* name) {

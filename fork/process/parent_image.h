@@ -18,13 +18,6 @@
 
 namespace stdchk::fork {
 
-/// How a parent's memory gets into a pool. Empty `folder`: it does not.
-struct ImageParts {
-  std::string folder;     ///< a folder that all hosts see under this name
-  std::string pool_path;  ///< the same folder from the pool's root, for the page server
-  std::string pager;      ///< the page server's socket on the other hosts; empty: read(2)
-};
-
 /// An ImageSegment is a range of the parent's memory and its place in the image.
 struct ImageSegment {
   std::uint64_t begin = 0;

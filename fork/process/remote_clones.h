@@ -19,6 +19,7 @@
 #include "fork/process/process_handle.h"
 #include "fork/process/watches.h"
 #include "fork/ticket/allocator.h"
+#include "fork/ticket/image_parts.h"
 
 namespace stdchk::fork {
 

@@ -359,8 +359,8 @@ Family::Answer Family::new_ticket(Vm& vm, std::uint32_t count, std::uint64_t& nu
   if (count == 0 || count > kClonesMax)
     return {EINVAL, fmt::format("a ticket has 1 to {} clones", kClonesMax)};
   number = ++tickets_made_;
-  const auto placed =
-      parts_.hosts->request(number, {count, parts_.clone_bytes, parts_.remote.images.empty()});
+  const auto placed = parts_.hosts->request(
+      number, {count, parts_.clone_bytes, parts_.remote.image.folder.empty()});
   if (!placed) return {EIO, placed.error()};
   std::uint32_t given = 0, local = 0;
   std::vector<Placement> others;

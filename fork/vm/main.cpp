@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -27,6 +26,7 @@
 #include "core/files/own_folder.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
+#include "fork/ticket/available_memory.h"
 #include "fork/ticket/cluster.h"
 #include "fork/vm/control.h"
 #include "fork/vm/family.h"
@@ -85,15 +85,6 @@ bool is_name(const std::string& name) {
   return !name.empty() && name.size() <= 40 && std::all_of(name.begin(), name.end(), [](char c) {
     return std::isalnum(c) || c == '-' || c == '_';
   });
-}
-
-std::uint64_t available_bytes() {
-  std::ifstream in("/proc/meminfo");
-  std::uint64_t kib = 0;
-  for (std::string name, rest; in >> name; std::getline(in, rest)) {
-    if (name == "MemAvailable:" && in >> kib) break;
-  }
-  return kib * 1024;
 }
 
 /// Says a line to the host whose clone this process runs.
@@ -175,10 +166,11 @@ int serve(const RunOptions& run, const QemuCommand& command, const std::string& 
 
 std::string check_remote(const RunOptions& run) {
   const RemoteParts& remote = run.remote;
-  if (run.hosts.empty() != remote.images.empty())
+  if (run.hosts.empty() != remote.image.folder.empty())
     return "--hosts needs --images, and --images needs --hosts.";
-  if (!remote.images.empty() && remote.images[0] != '/') return "--images needs an absolute path.";
-  if (remote.pager.empty() != remote.pool_path.empty())
+  if (!remote.image.folder.empty() && remote.image.folder[0] != '/')
+    return "--images needs an absolute path.";
+  if (remote.image.pager.empty() != remote.image.pool_path.empty())
     return "--clone-pager and --images-pool-path go together.";
   return {};
 }
@@ -191,9 +183,9 @@ int run_machine(const RunOptions& run, const tl::expected<QemuCommand, std::stri
   if (const std::string wrong = check_remote(run); !wrong.empty()) return complain(wrong);
   const auto base = OwnFolder::make(base_folder(run.folder), kBaseRules);
   if (!base) return complain(base.error());
-  if (!run.remote.images.empty()) {
+  if (!run.remote.image.folder.empty()) {
     const auto images =
-        OwnFolder::make(run.remote.images, {.what = "--images", .is_private = false});
+        OwnFolder::make(run.remote.image.folder, {.what = "--images", .is_private = false});
     if (!images) return complain(images.error());
   }
   const std::string folder = base->path() + "/" + run.name;
@@ -365,12 +357,12 @@ void describe_family(Options& options, RunOptions& run) {
   options.text("--remote-program", run.remote.program, "PROGRAM",
                "this program on the other hosts");
   options.text(
-      "--images", run.remote.images, "FOLDER",
+      "--images", run.remote.image.folder, "FOLDER",
       "write the images of machines with clones on other hosts to this folder of a pool, which "
       "all hosts see under this name");
-  options.text("--clone-pager", run.remote.pager, "SOCKET",
+  options.text("--clone-pager", run.remote.image.pager, "SOCKET",
                "with --images: the socket of stdchk-pager on the other hosts, which fetches pages");
-  options.text("--images-pool-path", run.remote.pool_path, "PATH",
+  options.text("--images-pool-path", run.remote.image.pool_path, "PATH",
                "with --clone-pager: path of FOLDER from the pool's root");
 }
 

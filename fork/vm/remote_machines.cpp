@@ -51,7 +51,7 @@ RemoteMachines::~RemoteMachines() {
 std::string RemoteMachines::image_folder(const std::string& name, std::uint64_t ticket) const {
   char host[65] = {};
   ::gethostname(host, sizeof(host) - 1);
-  return fmt::format("{}/{}.{}.{}.{}", parts_.images, host, ::getpid(), name, ticket);
+  return fmt::format("{}/{}.{}.{}.{}", parts_.image.folder, host, ::getpid(), name, ticket);
 }
 
 void RemoteMachines::start(const Wanted& wanted, const std::string& image) {
@@ -73,9 +73,9 @@ void RemoteMachines::start(const Wanted& wanted, const std::string& image) {
         fmt::format("--bound={}:{}", wanted.ticket, wanted.count)}) {
     words.push_back(std::move(word));
   }
-  if (!parts_.pager.empty()) {
-    words.push_back("--pager=" + parts_.pager);
-    words.push_back("--pool-path=" + parts_.pool_path + image.substr(image.rfind('/')));
+  if (!parts_.image.pager.empty()) {
+    words.push_back("--pager=" + parts_.image.pager);
+    words.push_back("--pool-path=" + parts_.image.pool_path + image.substr(image.rfind('/')));
   }
   clone.shell = spawn(std::move(words), their_in.get(), their_out.get());
   if (clone.shell < 0)

@@ -14,17 +14,15 @@
 #include "fork/process/clone_table.h"
 #include "fork/process/watches.h"
 #include "fork/ticket/allocator.h"
+#include "fork/ticket/image_parts.h"
 
 namespace stdchk::fork::vm {
 
-/// How clones get to other hosts. Without `images` all clones stay on this host.
+/// How clones get to other hosts. Without a folder of images all clones stay on this host.
 struct RemoteParts {
   std::string shell;                  ///< words; a host and a program follow them
   std::string program = "stdchk-vm";  ///< on the other hosts
-  std::string images;  ///< a folder with this name on all hosts, for example in a pool
-  std::string
-      pager;  ///< the socket of stdchk-pager on the other hosts; empty: memory is read whole
-  std::string pool_path;  ///< `images` from the pool's root, for the page server
+  ImageParts image;                   ///< without a page server, memory is read whole
 };
 
 /// A RemoteMachines is a family's clones on other hosts. A stdchk-vm on the other host starts each
