@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "fork/pager/passing.h"
+
 namespace stdchk::fork {
 namespace {
 
@@ -65,25 +67,9 @@ int connect_daemon() {
 }
 
 int send_record(int fd, const local::Record& record, int passed) {
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-  iovec part{const_cast<local::Record*>(&record), local::size_of(record)};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (passed >= 0) {
-    message.msg_control = room;
-    message.msg_controllen = sizeof(room);
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(head), &passed, sizeof(passed));
-  }
-  ssize_t n = 0;
-  do {
-    n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
-  } while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(part.iov_len) ? 0 : -errno;
+  const std::size_t bytes = local::size_of(record);
+  return passed < 0 ? -pager::send_message(fd, &record, bytes)
+                    : -pager::send_message(fd, &record, bytes, {passed});
 }
 
 int receive_record(int fd, local::Record& record, int* passed) {

@@ -16,9 +16,10 @@ namespace stdchk::pager {
 
 inline constexpr std::size_t kFilesMax = 4;
 
-/// Sends one message, with the files. Returns 0 or an errno. Repeats after a signal.
+/// Sends one message, with the files. Returns 0 or an errno. Repeats after a signal. `flags` are
+/// further flags of sendmsg(2).
 inline int send_message(int socket, const void* bytes, std::size_t length,
-                        std::initializer_list<int> files = {}) {
+                        std::initializer_list<int> files = {}, int flags = 0) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kFilesMax * sizeof(int))> room{};
   iovec part{const_cast<void*>(bytes), length};
   msghdr message{};
@@ -36,7 +37,7 @@ inline int send_message(int socket, const void* bytes, std::size_t length,
     std::memcpy(CMSG_DATA(rights), files.begin(), files_bytes);
   }
   for (;;) {
-    const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+    const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | flags);
     if (sent == static_cast<ssize_t>(length)) return 0;
     if (sent >= 0) return EMSGSIZE;
     if (errno != EINTR) return errno;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "fork/pager/passing.h"
+
 namespace stdchk::fork {
 namespace {
 
@@ -72,22 +74,11 @@ Connection::Got Connection::receive(local::Record& record, Process& sender, Desc
 }
 
 bool Connection::send(const local::Record& record, int passed) {
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-  iovec part{const_cast<local::Record*>(&record), local::size_of(record)};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (passed >= 0) {
-    message.msg_control = room;
-    message.msg_controllen = sizeof(room);
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(head), &passed, sizeof(passed));
-  }
-  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-         static_cast<ssize_t>(part.iov_len);
+  const std::size_t bytes = local::size_of(record);
+  const int error =
+      passed < 0 ? pager::send_message(socket_.get(), &record, bytes, {}, MSG_DONTWAIT)
+                 : pager::send_message(socket_.get(), &record, bytes, {passed}, MSG_DONTWAIT);
+  return error == 0;
 }
 
 bool Connection::done(int error, const std::string& sentence) {
