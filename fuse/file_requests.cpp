@@ -312,16 +312,17 @@ Status FileRequests::check_room(std::uint64_t bytes) {
   return {};
 }
 
-/// fallocate(2). Punches only holes that reach the end of the file. Allocation within the file
-/// changes nothing: a range takes space when it is written.
+/// fallocate(2). Holes that reach the end of the file take no space. Other holes are zeros, because
+/// a commit can lay ranges over a version but take none away. Allocation within the file changes
+/// nothing: a range takes space when it is written.
 Status FileRequests::allocate(Handle& handle, int mode, std::uint64_t from, std::uint64_t end) {
   const std::uint64_t size = handle.file->attributes().size_bytes;
   const bool keeps_size = (mode & FALLOC_FL_KEEP_SIZE) != 0;
   const int kind = mode & ~FALLOC_FL_KEEP_SIZE;
   if (kind == FALLOC_FL_PUNCH_HOLE && keeps_size) {
     if (from >= size) return {};
-    if (end < size) return fail(Code::kUnsupported, "mount.fallocate");
     handle.node->changed = true;
+    if (end < size) return write_zeros(*handle.file, from, end);
     STDCHK_TRY(handle.file->truncate(from));
     return handle.file->truncate(size);
   }

@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -341,8 +342,36 @@ def test_fallocate_extends_zeroes_and_cuts_the_end(here):
     assert read_back(here + "/f") == b"x" * 10 + bytes(90) + b"x" * 99900
     assert fallocate(here + "/f", "-p", "-o", "50000", "-l", "60000") == 0
     assert read_back(here + "/f") == b"x" * 10 + bytes(90) + b"x" * 49900 + bytes(50000)
-    # Punching a hole in the middle is not possible, so the call fails.
-    assert fallocate(here + "/f", "-p", "-o", "0", "-l", "4096") != 0
+    assert fallocate(here + "/f", "-p", "-o", "20000", "-l", "10000") == 0
+    assert read_back(here + "/f") == b"x" * 10 + bytes(90) + b"x" * 19900 + bytes(10000) + b"x" * 20000 + bytes(50000)
+    # A commit cannot take a range out of a file.
+    assert fallocate(here + "/f", "--collapse-range", "-o", "0", "-l", "4096") != 0
+    assert fallocate(here + "/f", "--insert-range", "-o", "0", "-l", "4096") != 0
+
+
+def test_files_without_a_name_and_access_lists_are_refused_and_programs_go_on(here):
+    with pytest.raises(OSError) as refused:
+        os.open(here, os.O_TMPFILE | os.O_RDWR, 0o600)
+    assert refused.value.errno == errno.EOPNOTSUPP
+    with tempfile.TemporaryFile(dir=here) as file:  # tries O_TMPFILE first
+        file.write(b"bytes")
+        file.seek(0)
+        assert file.read() == b"bytes"
+    assert os.listdir(here) == []
+    put(here + "/f", b"x")
+    os.chmod(here + "/f", 0o640)
+    # acl(5), linux/posix_acl_xattr.h: user 1 may read.
+    entries = [(1, 6, -1), (2, 4, 1), (4, 4, -1), (16, 4, -1), (32, 0, -1)]
+    text = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    with pytest.raises(OSError) as refused:
+        os.setxattr(here + "/f", "system.posix_acl_access", text)
+    assert refused.value.errno == errno.EOPNOTSUPP
+    with pytest.raises(OSError) as refused:
+        os.setxattr(here, "system.posix_acl_default", text)
+    assert refused.value.errno == errno.EOPNOTSUPP
+    assert stat.S_IMODE(os.stat(here + "/f").st_mode) == 0o640
+    assert subprocess.run(["cp", "-p", here + "/f", here + "/g"], check=True).returncode == 0
+    assert stat.S_IMODE(os.stat(here + "/g").st_mode) == 0o640
 
 
 def test_fallocate_of_more_than_the_pool_has_is_refused(here):
