@@ -177,7 +177,8 @@ TEST_CASE("a manager that was killed is not taken for one with a damaged journal
     if (prng.chance(1, 2)) pool.two.beat();
     // Unanswered commands are lost.
     pool.world.journal.set_automatic(false);
-    pool.world.service->pool().execute(SetPolicy{kRootFile, {}, 1}, [](const Result<Outcome>&) {});
+    pool.world.service->pool().execute(SetPolicy{kRootFile, {}, 1},
+                                       [](const Result<manager::Outcome>&) {});
     const auto dropped = pool.world.journal.drop_unsynced();
     pool.world.journal.set_automatic(true);
     pool.restart_without(0);
