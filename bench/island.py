@@ -4,19 +4,21 @@ All that was started on an island ends with its first process: also daemons that
 island also ends when the bench is killed."""
 
 import contextlib
+import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import time
 
 from report import Failure
 
-ADDRESS = "10.79.9.1"  # of the loopback; some systems refuse 127.0.0.1
+ADDRESS = "10.79.9.1"  # of the island; some systems refuse 127.0.0.1
 SECONDS = 60  # the deadline of a command, unless the caller gives another
 
 
 class Island:
-    """An Island is a set of namespaces (network, mounts, processes) with a loopback that has ADDRESS.
+    """An Island is a set of namespaces (network, mounts, processes) with a network device that has ADDRESS.
 
     Owns: all processes and mounts on it. Threads: one. Errors: Failure, with the command's output."""
 
@@ -27,7 +29,11 @@ class Island:
         try:
             self.first = self.first_process()
             self.run("ip", "link", "set", "lo", "up")
-            self.run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
+            # Mooncake uses no address of a loopback device. The kernel sends to an own address by the loopback all the same.
+            self.run("ip", "link", "add", "peers0", "type", "veth", "peer", "name", "peers1")
+            self.run("ip", "address", "add", f"{ADDRESS}/24", "dev", "peers0")
+            for end in ("peers0", "peers1"):
+                self.run("ip", "link", "set", end, "up")
         except BaseException:
             self.end()
             raise
@@ -90,6 +96,15 @@ class Island:
         """Starts a program that stays in the foreground; its output goes to `log`."""
         with open(log, "ab") as file:
             return subprocess.Popen(self.inside(*command), stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+    def stop(self, process, seconds=20):
+        """Asks a spawned program to end (SIGTERM), and waits. The signal goes past nsenter, which would keep it."""
+        for pid in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.kill(int(pid), signal.SIGTERM)
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{' '.join(process.args)}: does not end within {seconds} s") from None
 
     def cover(self, *folders):
         """Hides the host's folders behind empty ones, so that no system writes into them."""

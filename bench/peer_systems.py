@@ -1,13 +1,14 @@
 """The file systems that peers.py compares: how each one starts, where it is mounted, how it ends."""
 
-import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 from island import ADDRESS
 from report import Failure
 
+WORK = pathlib.Path(__file__).resolve().parent / "peer_work.py"
 PARTS = 4  # benefactors, bricks, chunk servers
 
 
@@ -19,7 +20,8 @@ class Peer:
     name = ""
     programs = ()  # that must be in the PATH
     about = ""  # for the page: how it is set up
-    lacks = ()  # of "content", "rename"
+    python = sys.executable  # that runs peer_work.py
+    lacks = ()  # of "content", "rename", "names"
     slower = {}  # why ours is slower, by what is measured; "" for all
 
     def __init__(self, island, bin_dir, folder, disk, lent_mib):
@@ -46,6 +48,10 @@ class Peer:
 
     def unmount(self):
         self.island.run("umount", self.mount)
+
+    def answers(self, port):
+        """Whether a program listens on this port of the island."""
+        return self.island.works("bash", "-c", f"exec 3<>/dev/tcp/{ADDRESS}/{port}")
 
     def said(self):
         """The end of what its daemons have said."""
@@ -92,7 +98,7 @@ class Null(Peer):
 
 class Stdchk(Peer):
     name = "stdchk"
-    about = f"{PARTS} benefactors, naming auto"
+    about = f"{PARTS} benefactors, naming auto, the manager's journal in memory as the others' names"
 
     def start(self):
         self.island.run(self.bin / "stdchk", "up", "--benefactors", PARTS, "--mount", self.mount, "--state", self.folder / "state",
@@ -124,8 +130,7 @@ class Gluster(Peer):
     def stop(self):
         self.unmount()
         self.island.run("gluster", "--mode=script", "volume", "stop", "peers")
-        self.daemon.terminate()
-        self.daemon.wait(timeout=20)
+        self.island.stop(self.daemon)
 
 
 class Moose(Peer):
@@ -133,8 +138,6 @@ class Moose(Peer):
     programs = ("mfsmaster", "mfschunkserver", "mfsmount")
     about = f"a master and {PARTS} chunk servers in memory, one copy"
     empty = pathlib.Path("/var/lib/mfs/metadata.mfs.empty")
-    slower = {what: "its master answers before its changelog is synced; our names are durable in a journal on the disk first"
-              for what in ("create", "rename", "unlink")}
 
     @classmethod
     def missing(cls):
@@ -181,7 +184,7 @@ class Ganesha(Peer):
     name = "NFS-Ganesha"
     programs = ("ganesha.nfsd", "rpcbind")
     about = "a tmpfs exported by NFS 3 (libnfs 4.0 cannot write by NFS 4), read and written by libnfs in user space: no FUSE, no cache of the client"
-    slower = {"": "its client is in the program itself, with no kernel between"}
+    slower = {"": "its client is in the program itself: no FUSE is between"}
 
     @classmethod
     def missing(cls):
@@ -213,15 +216,9 @@ class Ganesha(Peer):
             raise Failure(f"ganesha.nfsd: exit {self.daemon.returncode}: {self.said()}")
         return f"nfs://{ADDRESS}{export}"
 
-    def answers(self, port):
-        return self.island.works("bash", "-c", f"exec 3<>/dev/tcp/{ADDRESS}/{port}")
-
     def stop(self):
-        # nsenter stays between: the daemon's own pid is in the island's /proc.
-        self.island.run("kill", (self.folder / "pid").read_text().strip())
-        self.daemon.wait(timeout=40)
-        self.ports.terminate()
-        self.ports.wait(timeout=20)
+        self.island.stop(self.daemon, 40)
+        self.island.stop(self.ports)
 
 
 class Juice(Peer):
@@ -245,21 +242,39 @@ class Juice(Peer):
 class Mooncake(Peer):
     name = "Mooncake"
     programs = ("mooncake_master",)
-    about = "a store of objects, no file system"
+    about = "a store of objects, no file system: each call of write is an object, through its Python client over TCP"
+    lacks = ("names", "rename")
+    slower = {"": "its client is in the program itself: no FUSE is between"}
+
+    @staticmethod
+    def interpreter():
+        """The Python of the virtual environment that has the wheel."""
+        return pathlib.Path(shutil.which("mooncake_master")).with_name("python3")
 
     @classmethod
     def missing(cls):
         lacks = super().missing()
         if lacks:
             return lacks
-        python = pathlib.Path(os.path.realpath(shutil.which("mooncake_master"))).with_name("python3")
-        done = subprocess.run([python, "-c", "import mooncake.store"], capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode != 0:
-            return done.stderr.strip().splitlines()[-1]
-        return "its store has no files: the work of this section, which is done by POSIX calls, does not apply"
+        done = subprocess.run([cls.interpreter(), "-c", "import mooncake.store"], capture_output=True, text=True, timeout=60, check=False)
+        return done.stderr.strip().splitlines()[-1] if done.returncode != 0 else ""
 
     def start(self):
-        raise Failure(self.missing())
+        self.python = self.interpreter()
+        self.master = self.island.spawn("mooncake_master", "--enable_http_metadata_server=true", "--rpc_port=50051",
+                                        f"--http_metadata_server_host={ADDRESS}", "--http_metadata_server_port=8080", log=self.log)
+        self.island.wait_until(lambda: all(self.answers(port) for port in (50051, 8080)), "mooncake_master's ports")
+        lender_log = self.folder / "lender"
+        self.lender = self.island.spawn(self.python, WORK, f"mooncake://{ADDRESS}", "--size=0", "--files=0",
+                                        f"--lend={2 * self.lent_mib << 20}", log=lender_log)
+        self.island.wait_until(lambda: "lends" in lender_log.read_text(errors="replace") or self.lender.poll() is not None, "the lender")
+        if self.lender.poll() is not None:
+            raise Failure(lender_log.read_text(errors="replace")[-500:])
+        return f"mooncake://{ADDRESS}"
+
+    def stop(self):
+        for process in (self.lender, self.master):
+            self.island.stop(process)
 
 
 OURS = Stdchk

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The work that each neighbouring file system gets: peer_work.py FOLDER|nfs://HOST/EXPORT --size BYTES --files COUNT.
+"""The work that each neighbouring file system gets: peer_work.py FOLDER|nfs://HOST/EXPORT|mooncake://HOST --size BYTES --files COUNT.
 
 Writes images, reads them back and compares each byte, makes and removes names. Prints the figures as JSON: GB/s and
 names/s. Used by peers.py; runs where the file system is mounted."""
@@ -123,6 +123,78 @@ class Nfs:
         return Nfs(self.url)
 
 
+class Mooncake:
+    """A Mooncake gives reading and writing through Mooncake's store: each write(2) is an object. Threads: any number.
+
+    Not: names. The objects stay until the store ends."""
+
+    BUFFER = 256 * MIB  # of the client, for objects on their way
+
+    def __init__(self, url):
+        self.store, self.sizes = store_client(url.removeprefix("mooncake://"), 0, self.BUFFER), {}
+
+    def make(self, name):
+        self.sizes[name] = []
+        return [name, 0]
+
+    def open(self, name):
+        return [name, 0]
+
+    def forget(self, name):
+        """Nothing is cached."""
+
+    def write(self, fd, view):
+        status = self.store.put(f"{fd[0]}.{fd[1]}", view)
+        if status != 0:
+            raise OSError(f"put of {fd[0]}.{fd[1]}: {status}")
+        self.sizes[fd[0]].append(len(view))
+        fd[1] += 1
+        return len(view)
+
+    def read(self, fd, buffer):
+        if fd[1] == len(self.sizes[fd[0]]):
+            return 0
+        found = self.store.get(f"{fd[0]}.{fd[1]}")
+        if len(found) != self.sizes[fd[0]][fd[1]]:
+            raise OSError(f"get of {fd[0]}.{fd[1]}: {len(found)} bytes")
+        buffer[:len(found)] = found
+        fd[1] += 1
+        return len(found)
+
+    def close(self, fd):
+        """Nothing is open."""
+
+    def unlink(self, name):
+        """The objects stay."""
+
+    def another(self):
+        return self
+
+
+def store_client(address, lent_bytes, buffer_bytes):
+    """A client of Mooncake's store that lends so much memory to it."""
+    from mooncake.store import MooncakeDistributedStore  # noqa: PLC0415
+    store = MooncakeDistributedStore()
+    status = store.setup(address, f"http://{address}:8080/metadata", lent_bytes, buffer_bytes, "tcp", "", f"{address}:50051")
+    if status != 0:
+        raise OSError(f"Mooncake's store: setup: {status}")
+    return store
+
+
+def lend(url, lent_bytes):
+    """Lends memory to Mooncake's store, says so, and stays."""
+    keep = store_client(url.removeprefix("mooncake://"), lent_bytes, MIB)
+    print("lends", flush=True)
+    while keep:
+        time.sleep(3600)
+
+
+def place_of(word):
+    """The file system that the word names."""
+    scheme = word.partition("://")[0] if "://" in word else ""
+    return {"nfs": Nfs, "mooncake": Mooncake, "": Folder}[scheme](word)
+
+
 def image_memory(size):
     """Random pages, aligned. stamp() makes each page different from all others."""
     memory, tile = mmap.mmap(-1, size), os.urandom(min(TILE, size))
@@ -227,13 +299,18 @@ def main():
     parser.add_argument("place")
     parser.add_argument("--size", type=int, required=True, help="bytes of all images of one measurement, a multiple of 4 MiB")
     parser.add_argument("--files", type=int, required=True, help="empty files")
-    parser.add_argument("--lacks", action="append", default=[], choices=("content", "rename"), help="the system cannot do it")
+    parser.add_argument("--lacks", action="append", default=[], choices=("content", "rename", "names"),
+                        help="the system cannot do it")
+    parser.add_argument("--lend", type=int, help="only lends so many bytes to Mooncake's store")
     options = parser.parse_args()
     checked = "content" not in options.lacks
     try:
-        place = Nfs(options.place) if options.place.startswith("nfs://") else Folder(options.place)
+        if options.lend:
+            lend(options.place, options.lend)
+        place = place_of(options.place)
         found = images(place, options.size, checked) | writers(place, options.size, checked)
-        found |= names(place, options.files, "rename" not in options.lacks)
+        if "names" not in options.lacks:
+            found |= names(place, options.files, "rename" not in options.lacks)
     except (OSError, ValueError) as why:
         sys.exit(f"{options.place}: {why}")
     print(json.dumps(found))

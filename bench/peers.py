@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import signal
-import sys
 import tempfile
 import time
 
@@ -15,7 +14,6 @@ import peer_systems
 from island import island
 from report import Failure, Series
 
-ROOT = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 RATES = ("write of 1 MiB", "write of 4 KiB", "4 writers", "read, cold", "read, warm")
 NAMES = ("create", "stat", "rename", "unlink")
@@ -57,8 +55,8 @@ def ended_in_order():
         signal.signal(signal.SIGTERM, before)
 
 
-def work(where, place, size, files, lacks):
-    command = [sys.executable, ROOT / "peer_work.py", place, "--size", size, "--files", files]
+def work(where, python, place, size, files, lacks):
+    command = [python, peer_systems.WORK, place, "--size", size, "--files", files]
     return json.loads(where.run(*command, *(f"--lacks={each}" for each in lacks), seconds=WORK_SECONDS))
 
 
@@ -72,7 +70,7 @@ def one_round(kind, bin_dir, disk, size, files):
         try:
             place = peer.start()
             started = time.monotonic()
-            found = work(where, place, size, files, kind.lacks)
+            found = work(where, peer.python, place, size, files, kind.lacks)
             stopping = time.monotonic()
             peer.stop()
         except Failure as why:

@@ -89,6 +89,16 @@ def test_an_island_ends_when_the_bench_is_killed():
 
 
 @as_root
+def test_a_stopped_program_has_ended_itself(tmp_path):
+    with island.island() as where:
+        ended = tmp_path / "ended"
+        process = where.spawn("bash", "-c", f"trap 'echo so >{ended}; exit' TERM; echo ready; while :; do sleep 0.05; done", log=tmp_path / "log")
+        assert wait_until(lambda: "ready" in (tmp_path / "log").read_text())
+        where.stop(process)
+        assert ended.read_text() == "so\n"
+
+
+@as_root
 def test_a_command_on_an_island_has_a_deadline():
     with island.island() as where, pytest.raises(Failure, match="none after"):
         where.run("sleep", "300", seconds=0.2)
