@@ -90,7 +90,10 @@ void NameRequests::remove(fuse_req_t request, fuse_ino_t parent, const char* nam
   if (auto found = filesystem_.lookup(in->file, name)) node = nodes_.current(found->id);
   const auto left = filesystem_.remove(in->file, name, directory);
   if (!left) return reply(request, fail(left.error()));
-  if (node) lost_name(*node, *left);
+  if (node) {
+    node->times_due = writeback_;
+    lost_name(*node, *left);
+  }
   reply(request, {});
 }
 
@@ -121,6 +124,7 @@ void NameRequests::link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent
   }
   auto linked = filesystem_.make_link(node->file, directory->file, name);
   if (!linked) return reply(request, fail(linked.error()));
+  node->times_due = writeback_;
   entries_.reply(request, *linked, parent, name);
 }
 
@@ -160,6 +164,7 @@ void NameRequests::rename(fuse_req_t request, fuse_ino_t from, const char* name,
       replaced->parent = from;
       replaced->name = name;
     } else if (replaced) {
+      replaced->times_due = writeback_;
       lost_name(*replaced, *left);
     }
   }

@@ -49,8 +49,9 @@ struct Node {
   /// How often a lock has made an open of this node go on with the newest version.
   std::atomic<std::uint64_t> refreshes{0};
   std::atomic<int> cached_opens{0};  ///< opens that use the page cache
-  /// Renamed, and the kernel has not yet flushed the times of its inode, as it does before the call
-  /// returns. When the caller was killed in between, the kernel fails the next write to the inode.
+  /// A name or an attribute has changed, and the kernel has not flushed the inode's times yet. It
+  /// flushes them before the call returns. If the caller is killed in between, the kernel fails the
+  /// inode's next write, or its next close. A reader's close fails, too.
   std::atomic<bool> times_due{false};
   std::atomic<bool> mtime_is_set{false};  ///< mtime_set has a value; readable without the mutex
 

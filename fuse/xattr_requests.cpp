@@ -49,6 +49,7 @@ void XattrRequests::set(fuse_req_t request, fuse_ino_t number, const char* name,
   if ((flags & XATTR_REPLACE) != 0) change.mode = msg::XattrMode::kReplace;
   Status done = filesystem_.set_xattr(change);
   if (name == kXattrWriteMode) choice_.forget(node->file);
+  if (done) node->times_due = writeback_;
   reply(request, done);
 }
 

@@ -24,9 +24,14 @@ inline constexpr std::string_view kXattrPolicy = "user.stdchk.policy.";
 /// Threads: any; each function answers its request. Errors: as Bridge.
 class XattrRequests {
  public:
+  /// `writeback`: the kernel writes times of a changed file back.
   XattrRequests(client::Filesystem& filesystem, NodeTable& nodes, Entries& entries,
-                CacheChoice& choice)
-      : filesystem_(filesystem), nodes_(nodes), entries_(entries), choice_(choice) {}
+                CacheChoice& choice, bool writeback)
+      : filesystem_(filesystem),
+        nodes_(nodes),
+        entries_(entries),
+        choice_(choice),
+        writeback_(writeback) {}
 
   void set(fuse_req_t request, fuse_ino_t node, const char* name, std::string_view value, int flags,
            bool remove);
@@ -41,6 +46,7 @@ class XattrRequests {
   NodeTable& nodes_;
   Entries& entries_;
   CacheChoice& choice_;
+  const bool writeback_;
 };
 
 }  // namespace stdchk::mount

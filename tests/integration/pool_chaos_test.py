@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from processes import run
 
 SECONDS = 12
@@ -98,22 +99,29 @@ def test_two_mounts_show_whole_images_whatever_happens_to_writers(pool):
         run("cmp", second / name, pool.drain / name)
 
 
-RENAME = "import os, sys\nprint(flush=True)\nwhile True: os.rename(sys.argv[1], sys.argv[2]); os.rename(sys.argv[2], sys.argv[1])"
+CHANGES = {
+    "rename": "os.rename(a, b); os.rename(b, a)",
+    "link": "os.link(a, b); os.unlink(b)",
+    "attribute": "os.setxattr(a, 'user.x', b'1'); os.removexattr(a, 'user.x')",
+    "mode": "os.chmod(a, 0o600); os.chmod(a, 0o644)",
+}
 
 
-def test_a_reader_of_what_a_killed_process_renamed_gets_no_error_at_its_close(pool):
-    """The kernel flushes an inode's times after a rename. The death of the caller interrupts the flush, and the next
-    close() of the inode would report that, as an error of a file that is whole."""
-    pool.up()
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_reader_of_what_a_killed_process_changed_gets_no_error_at_its_close(pool, change):
+    """The kernel flushes an inode's times after such a change. The death of the caller interrupts the flush, and the
+    next close() of the inode would report that, as an error of a file that is whole."""
+    pool.up(benefactors=1)
     names = [pool.mount / "a", pool.mount / "b"]
     names[0].write_bytes(b"content")
+    program = f"import os, sys\nprint(flush=True)\na, b = sys.argv[1:]\nwhile True: {change}"
     for _ in range(10):
-        present = [name for name in names if name.exists()]
-        absent = [name for name in names if name not in present]
-        with subprocess.Popen([sys.executable, "-c", RENAME, present[0], absent[0]], stdout=subprocess.PIPE) as renamer:
-            renamer.stdout.readline()
+        names.sort(key=lambda name: not name.exists())
+        names[1].unlink(missing_ok=True)
+        with subprocess.Popen([sys.executable, "-c", program, *names], stdout=subprocess.PIPE) as changer:
+            changer.stdout.readline()
             time.sleep(0.05)
-            renamer.kill()
+            changer.kill()
         file = next(os.open(name, os.O_RDONLY) for name in names if name.exists())
         assert os.read(file, 100) == b"content"
         os.close(file)
