@@ -357,8 +357,8 @@ void WriterScript::committed(const Status& status, bool end, bool early) {
 void WriterScript::accept_loss(const Error& why) {
   if (why.code != Code::kDataLost || file_ == nullptr) return;
   const Lock lock(node_.engine().shared().mutex);
-  const client::Session& session = *file_->session();
-  const client::SessionFigures figures = session.figures();
+  client::Session& session = *file_->session();
+  const client::SessionFigures& figures = session.figures();
   if (session.places() < 2 || figures.bytes_short > 0 || figures.bytes_existing > 0) return;
   if (!scene_.one_lost_since(began_)) return;
   scene_.complain(fmt::format("lost: {} of {} places has failed after one loss: {}", name_,
