@@ -8,7 +8,7 @@ using namespace stdchk;
 using namespace stdchk::manager;
 using namespace std::chrono_literals;
 using Kind = msg::LockKind;
-using Outcome = msg::LockOutcome;
+using msg::LockOutcome;
 using Space = msg::LockSpace;
 
 namespace {
@@ -26,7 +26,7 @@ FileLock flock(std::uint64_t client, Kind kind) {
   return {FileId{10}, Space::kFlock, kind, {ClientId{client}, 1}, 7, 0, kEnd};
 }
 
-Outcome take(LockTable& table, const FileLock& lock) { return table.take(lock).value(); }
+LockOutcome take(LockTable& table, const FileLock& lock) { return table.take(lock).value(); }
 
 std::vector<WaitId> grant(LockTable& table, Time now = kNow) {
   return table.grant([](const WaitId&) { return true; }, now);
@@ -36,16 +36,16 @@ std::vector<WaitId> grant(LockTable& table, Time now = kNow) {
 
 TEST_CASE("locks exclude each other as flock and fcntl say") {
   LockTable table;
-  CHECK(take(table, record(1, Kind::kShared, 0, 9)) == Outcome::kGranted);
-  CHECK(take(table, record(2, Kind::kShared, 5, 20)) == Outcome::kGranted);
-  CHECK(take(table, record(3, Kind::kExclusive, 9, 9)) == Outcome::kRefused);
-  CHECK(take(table, record(3, Kind::kExclusive, 21, 30)) == Outcome::kGranted);
-  CHECK(take(table, record(1, Kind::kExclusive, 0, 4)) == Outcome::kGranted);
-  CHECK(take(table, record(1, Kind::kExclusive, 0, 5)) == Outcome::kRefused);
-  CHECK(take(table, record(1, Kind::kExclusive, 0, 4, 11)) == Outcome::kGranted);
+  CHECK(take(table, record(1, Kind::kShared, 0, 9)) == LockOutcome::kGranted);
+  CHECK(take(table, record(2, Kind::kShared, 5, 20)) == LockOutcome::kGranted);
+  CHECK(take(table, record(3, Kind::kExclusive, 9, 9)) == LockOutcome::kRefused);
+  CHECK(take(table, record(3, Kind::kExclusive, 21, 30)) == LockOutcome::kGranted);
+  CHECK(take(table, record(1, Kind::kExclusive, 0, 4)) == LockOutcome::kGranted);
+  CHECK(take(table, record(1, Kind::kExclusive, 0, 5)) == LockOutcome::kRefused);
+  CHECK(take(table, record(1, Kind::kExclusive, 0, 4, 11)) == LockOutcome::kGranted);
   // Locks of flock() and of fcntl() do not see each other.
-  CHECK(take(table, flock(4, Kind::kExclusive)) == Outcome::kGranted);
-  CHECK(take(table, flock(5, Kind::kShared)) == Outcome::kRefused);
+  CHECK(take(table, flock(4, Kind::kExclusive)) == LockOutcome::kGranted);
+  CHECK(take(table, flock(5, Kind::kShared)) == LockOutcome::kRefused);
   const auto held = table.excluding(record(9, Kind::kShared, 2, 3));
   REQUIRE(held);
   CHECK(held->owner.number == 1);
@@ -55,16 +55,16 @@ TEST_CASE("locks exclude each other as flock and fcntl say") {
 
 TEST_CASE("a release may leave two locks, and locks side by side become one") {
   LockTable table;
-  CHECK(take(table, record(1, Kind::kExclusive, 0, kEnd)) == Outcome::kGranted);
+  CHECK(take(table, record(1, Kind::kExclusive, 0, kEnd)) == LockOutcome::kGranted);
   REQUIRE(table.release(record(1, Kind::kNone, 10, 19)));
   CHECK(table.lock_count() == 2);
-  CHECK(take(table, record(2, Kind::kExclusive, 10, 19)) == Outcome::kGranted);
-  CHECK(take(table, record(2, Kind::kShared, 9, 9)) == Outcome::kRefused);
-  CHECK(take(table, record(2, Kind::kShared, 20, 20)) == Outcome::kRefused);
+  CHECK(take(table, record(2, Kind::kExclusive, 10, 19)) == LockOutcome::kGranted);
+  CHECK(take(table, record(2, Kind::kShared, 9, 9)) == LockOutcome::kRefused);
+  CHECK(take(table, record(2, Kind::kShared, 20, 20)) == LockOutcome::kRefused);
   REQUIRE(table.release(record(2, Kind::kNone)));
-  CHECK(take(table, record(1, Kind::kExclusive, 10, 19)) == Outcome::kGranted);
+  CHECK(take(table, record(1, Kind::kExclusive, 10, 19)) == LockOutcome::kGranted);
   CHECK(table.lock_count() == 1);
-  CHECK(take(table, record(1, Kind::kShared, 5, 6)) == Outcome::kGranted);
+  CHECK(take(table, record(1, Kind::kShared, 5, 6)) == LockOutcome::kGranted);
   CHECK(table.lock_count() == 3);
   REQUIRE(table.release(record(1, Kind::kNone)));
   CHECK(table.lock_count() == 0);
@@ -72,14 +72,14 @@ TEST_CASE("a release may leave two locks, and locks side by side become one") {
 
 TEST_CASE("waits are granted in the order in which they came") {
   LockTable table;
-  REQUIRE(take(table, flock(1, Kind::kExclusive)) == Outcome::kGranted);
+  REQUIRE(take(table, flock(1, Kind::kExclusive)) == LockOutcome::kGranted);
   const auto wait = [&](std::uint64_t client, Kind kind) {
     return table.wait(flock(client, kind), {ClientId{client}, 5}, kNow, kLater).value();
   };
-  CHECK(wait(2, Kind::kExclusive) == Outcome::kWaits);
-  CHECK(wait(3, Kind::kShared) == Outcome::kWaits);
-  CHECK(wait(4, Kind::kShared) == Outcome::kWaits);
-  CHECK(wait(2, Kind::kExclusive) == Outcome::kWaits);  // a repeat
+  CHECK(wait(2, Kind::kExclusive) == LockOutcome::kWaits);
+  CHECK(wait(3, Kind::kShared) == LockOutcome::kWaits);
+  CHECK(wait(4, Kind::kShared) == LockOutcome::kWaits);
+  CHECK(wait(2, Kind::kExclusive) == LockOutcome::kWaits);  // a repeat
   CHECK(table.wait_count() == 3);
   CHECK(grant(table).empty());
   REQUIRE(table.release(flock(1, Kind::kNone)));
@@ -91,7 +91,7 @@ TEST_CASE("waits are granted in the order in which they came") {
 
 TEST_CASE("waits that are cancelled, not repeated, or of a client that has ended get no lock") {
   LockTable table;
-  REQUIRE(take(table, flock(1, Kind::kExclusive)) == Outcome::kGranted);
+  REQUIRE(take(table, flock(1, Kind::kExclusive)) == LockOutcome::kGranted);
   for (std::uint64_t client = 2; client <= 4; ++client) {
     const Time until{client == 3 ? 10s : 20s};
     REQUIRE(table.wait(flock(client, Kind::kExclusive), {ClientId{client}, 5}, kNow, until));
@@ -106,15 +106,15 @@ TEST_CASE("waits that are cancelled, not repeated, or of a client that has ended
 
 TEST_CASE("a wait that would close a circle of record locks is a deadlock") {
   LockTable table;
-  REQUIRE(take(table, record(1, Kind::kExclusive, 0, 0)) == Outcome::kGranted);
-  REQUIRE(take(table, record(2, Kind::kExclusive, 1, 1)) == Outcome::kGranted);
-  REQUIRE(take(table, record(3, Kind::kExclusive, 0, 0, 11)) == Outcome::kGranted);
+  REQUIRE(take(table, record(1, Kind::kExclusive, 0, 0)) == LockOutcome::kGranted);
+  REQUIRE(take(table, record(2, Kind::kExclusive, 1, 1)) == LockOutcome::kGranted);
+  REQUIRE(take(table, record(3, Kind::kExclusive, 0, 0, 11)) == LockOutcome::kGranted);
   CHECK(table.wait(record(1, Kind::kExclusive, 1, 1), {ClientId{1}, 1}, kNow, kLater) ==
-        Outcome::kWaits);
+        LockOutcome::kWaits);
   CHECK(table.wait(record(2, Kind::kExclusive, 0, 0, 11), {ClientId{1}, 2}, kNow, kLater) ==
-        Outcome::kWaits);
+        LockOutcome::kWaits);
   CHECK(table.wait(record(3, Kind::kShared, 0, 0), {ClientId{1}, 3}, kNow, kLater) ==
-        Outcome::kDeadlock);
+        LockOutcome::kDeadlock);
   // The others go on.
   REQUIRE(table.release(record(3, Kind::kNone, 0, kEnd, 11)));
   CHECK(grant(table) == std::vector<WaitId>{{ClientId{1}, 2}});
@@ -122,10 +122,12 @@ TEST_CASE("a wait that would close a circle of record locks is a deadlock") {
 
 TEST_CASE("two shared locks of flock() that both become exclusive do not wait for each other") {
   LockTable table;
-  REQUIRE(take(table, flock(1, Kind::kShared)) == Outcome::kGranted);
-  REQUIRE(take(table, flock(2, Kind::kShared)) == Outcome::kGranted);
-  CHECK(table.wait(flock(1, Kind::kExclusive), {ClientId{1}, 5}, kNow, kLater) == Outcome::kWaits);
-  CHECK(table.wait(flock(2, Kind::kExclusive), {ClientId{2}, 5}, kNow, kLater) == Outcome::kWaits);
+  REQUIRE(take(table, flock(1, Kind::kShared)) == LockOutcome::kGranted);
+  REQUIRE(take(table, flock(2, Kind::kShared)) == LockOutcome::kGranted);
+  CHECK(table.wait(flock(1, Kind::kExclusive), {ClientId{1}, 5}, kNow, kLater) ==
+        LockOutcome::kWaits);
+  CHECK(table.wait(flock(2, Kind::kExclusive), {ClientId{2}, 5}, kNow, kLater) ==
+        LockOutcome::kWaits);
   // flock() has given up both shared locks. The older request comes first.
   CHECK(grant(table) == std::vector<WaitId>{{ClientId{1}, 5}});
   REQUIRE(table.release(flock(1, Kind::kNone)));
@@ -137,13 +139,13 @@ TEST_CASE("readers that come one after the other do not keep a writer out") {
   const auto wait = [&](std::uint64_t client, Kind kind, Time now = kNow) {
     return table.wait(flock(client, kind), {ClientId{client}, 5}, now, kLater).value();
   };
-  REQUIRE(take(table, flock(1, Kind::kShared)) == Outcome::kGranted);
-  CHECK(wait(2, Kind::kExclusive) == Outcome::kWaits);
-  CHECK(wait(3, Kind::kShared) == Outcome::kWaits);
-  CHECK(wait(3, Kind::kShared) == Outcome::kWaits);  // a repeat
+  REQUIRE(take(table, flock(1, Kind::kShared)) == LockOutcome::kGranted);
+  CHECK(wait(2, Kind::kExclusive) == LockOutcome::kWaits);
+  CHECK(wait(3, Kind::kShared) == LockOutcome::kWaits);
+  CHECK(wait(3, Kind::kShared) == LockOutcome::kWaits);  // a repeat
   CHECK(grant(table).empty());
   // A request that must not wait answers for the locks that are held.
-  CHECK(take(table, flock(4, Kind::kShared)) == Outcome::kGranted);
+  CHECK(take(table, flock(4, Kind::kShared)) == LockOutcome::kGranted);
   REQUIRE(table.release(flock(1, Kind::kNone)));
   REQUIRE(table.release(flock(4, Kind::kNone)));
   CHECK(grant(table) == std::vector<WaitId>{{ClientId{2}, 5}});
@@ -157,13 +159,13 @@ TEST_CASE("a reader that a holder waits for passes a writer after some time") {
     return table.wait(flock(client, kind), {ClientId{client}, 5}, now, kLater).value();
   };
   const Time later = kNow + LockTable::kLineHolds;
-  REQUIRE(take(table, flock(1, Kind::kShared)) == Outcome::kGranted);
-  CHECK(wait(2, Kind::kExclusive, kNow) == Outcome::kWaits);
-  CHECK(wait(3, Kind::kShared, kNow) == Outcome::kWaits);
-  CHECK(wait(4, Kind::kShared, kNow + 1ms) == Outcome::kWaits);
+  REQUIRE(take(table, flock(1, Kind::kShared)) == LockOutcome::kGranted);
+  CHECK(wait(2, Kind::kExclusive, kNow) == LockOutcome::kWaits);
+  CHECK(wait(3, Kind::kShared, kNow) == LockOutcome::kWaits);
+  CHECK(wait(4, Kind::kShared, kNow + 1ms) == LockOutcome::kWaits);
   CHECK(grant(table, later - 1ms).empty());
   CHECK(grant(table, later) == std::vector<WaitId>{{ClientId{3}, 5}});
-  CHECK(wait(4, Kind::kShared, later + 1ms) == Outcome::kGranted);
+  CHECK(wait(4, Kind::kShared, later + 1ms) == LockOutcome::kGranted);
   CHECK(table.wait_count() == 1);
 }
 
@@ -172,14 +174,14 @@ TEST_CASE("a process that has a lock on a file does not stand in line for more")
   const auto wait = [&](const FileLock& lock) {
     return table.wait(lock, {lock.owner.client, lock.owner.number}, kNow, kLater).value();
   };
-  REQUIRE(take(table, record(1, Kind::kShared, 0, 9)) == Outcome::kGranted);
+  REQUIRE(take(table, record(1, Kind::kShared, 0, 9)) == LockOutcome::kGranted);
   FileLock writer = record(2, Kind::kExclusive);
   writer.pid = 8;
-  CHECK(wait(writer) == Outcome::kWaits);
-  CHECK(wait(record(1, Kind::kShared, 10, 19)) == Outcome::kGranted);
+  CHECK(wait(writer) == LockOutcome::kWaits);
+  CHECK(wait(record(1, Kind::kShared, 10, 19)) == LockOutcome::kGranted);
   // Another file of the same process, as flock() sees it.
-  CHECK(wait(record(3, Kind::kShared, 20, 29)) == Outcome::kGranted);
+  CHECK(wait(record(3, Kind::kShared, 20, 29)) == LockOutcome::kGranted);
   FileLock other = record(4, Kind::kShared, 20, 29);
   other.pid = 9;
-  CHECK(wait(other) == Outcome::kWaits);
+  CHECK(wait(other) == LockOutcome::kWaits);
 }
