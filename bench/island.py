@@ -29,7 +29,7 @@ class Island:
         try:
             self.first = self.first_process()
             self.run("ip", "link", "set", "lo", "up")
-            # Mooncake uses no address of a loopback device. The kernel sends to an own address by the loopback all the same.
+            # Mooncake refuses addresses of the loopback device. Traffic to this address still stays inside the kernel.
             self.run("ip", "link", "add", "peers0", "type", "veth", "peer", "name", "peers1")
             self.run("ip", "address", "add", f"{ADDRESS}/24", "dev", "peers0")
             for end in ("peers0", "peers1"):

@@ -22,7 +22,7 @@ class Peer:
     about = ""  # for the page: how it is set up
     python = sys.executable  # that runs peer_work.py
     lacks = ()  # of "content", "rename", "names"
-    slower = {}  # why ours is slower, by what is measured; "" for all
+    slower = {}  # why ours is slower, by what is measured; "" for all rates
 
     def __init__(self, island, bin_dir, folder, disk, lent_mib):
         self.island, self.bin, self.folder, self.disk, self.lent_mib = island, bin_dir, folder, disk, lent_mib
@@ -61,7 +61,8 @@ class Peer:
 class Tmpfs(Peer):
     name = "tmpfs"
     about = "a tmpfs of its own"
-    slower = {"": "it is in the kernel: no daemon, no checksum, no commit"}
+    slower = {"": "it is in the kernel: no daemon, no checksum, no commit",
+              **dict.fromkeys(("start-up", "shut-down"), "it has no processes")}
 
     def start(self):
         self.island.run("mount", "-t", "tmpfs", "tmpfs", self.mount)
@@ -84,7 +85,8 @@ class Null(Peer):
     name = "do-nothing FUSE"
     about = "bench/fuse_null.cpp, direct; a file of it has no content and no second name, so nothing is read back or renamed"
     lacks = ("content", "rename")
-    slower = {"": "it keeps no bytes and no durable names"}
+    slower = {"": "it keeps no bytes and no durable names",
+              **dict.fromkeys(("start-up", "shut-down"), "it is one process, which lends no memory")}
 
     def start(self):
         self.daemon = self.island.spawn(self.bin / "fuse-null", "--mode", "direct", self.mount, log=self.log)

@@ -85,7 +85,8 @@ def reason(kind, what, ours, theirs):
     ratio = ours.over(theirs).median
     if ratio <= 1 if what in TIMES else ratio >= 1:
         return ""
-    return " (" + (kind.slower.get(what) or kind.slower.get("") or "ours is behind; no cause has been measured") + ")"
+    general = "" if what in TIMES else kind.slower.get("")
+    return " (" + (kind.slower.get(what) or general or "ours is behind; no cause has been measured") + ")"
 
 
 def add_rows(report, found, taken):
