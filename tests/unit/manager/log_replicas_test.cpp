@@ -80,7 +80,7 @@ TEST_CASE("a manager with a standby warns when fewer than three benefactors keep
   REQUIRE(pool.client->call(msg::FollowManager{"mem:standby", Epoch{}, 0}));
   pool.live(1s);
   const auto two = pool.status();
-  CHECK(two.standby_keepers == 2);
+  CHECK(two.standby_quorum == 2);
   CHECK(two.standby_reached == 2);
   CHECK(any_says(two.log_advice, "start another benefactor"));
   last.connect();
@@ -94,7 +94,7 @@ TEST_CASE("a manager with a standby warns when fewer than three benefactors keep
   }
   pool.live(16s);
   const auto one = pool.status();
-  CHECK(one.standby_keepers == 2);
+  CHECK(one.standby_quorum == 2);
   CHECK(one.standby_reached == 0);
   CHECK(any_says(one.log_advice, "it would not take over"));
 }
