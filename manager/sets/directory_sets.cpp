@@ -60,6 +60,7 @@ ImageSet DirectorySets::scan(const File& directory, const SetRules& rules) const
   set.name = directory.name;
   set.application = rules.set_names;
   set.directory = directory.id;
+  set.newest_ns = directory.ctime_ns;
   for_each_below(state_, directory, [&](const File& file) {
     if (file.type != FileType::kRegular || file.newest.version == 0) return;
     ++(is_marker(file, directory.id, markers) ? set.others : set.images);

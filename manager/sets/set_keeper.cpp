@@ -206,7 +206,9 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
     if (whole != newest_whole.end() && whole->second == &set) continue;
     const bool must = policy.get(PolicyKey::kMustBeDrained) != 0 && !set.skipped;
     if (must && !set.is_drained()) continue;
-    const bool obsolete = set.sequence < series->second.obsolete_below;
+    // A directory without files has no place in the order: its program may be about to write.
+    const bool is_begun = !set.directory || !set.members.empty();
+    const bool obsolete = is_begun && set.sequence < series->second.obsolete_below;
     const bool old = purge_ns > 0 && set.newest_ns + purge_ns <= now_ns;
     if (!obsolete && !old) {
       if (purge_ns > 0) look_again(set.newest_ns + purge_ns);
