@@ -13,16 +13,9 @@
 #include <cstdint>
 
 #include "core/base/log.h"
+#include "core/runtime/sanitized.h"
 
 // The threads of a sanitizer trace the process, which the filter would refuse.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define STDCHK_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define STDCHK_SANITIZED 1
-#endif
-#endif
-
 #if STDCHK_HAVE_SECCOMP && !defined(STDCHK_SANITIZED)
 #define STDCHK_FILTERS_CALLS 1
 #else

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "core/base/log.h"
+#include "core/runtime/sanitized.h"
 
 namespace stdchk {
 namespace {
@@ -33,7 +34,7 @@ int ended_by() { return first_signal; }
 
 void crash_at_once() {
 // The sanitizers must see the signal first, to report it.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(STDCHK_SANITIZED)
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE}) std::signal(signal, SIG_DFL);
 #endif
 }
