@@ -21,6 +21,7 @@
 #include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
 #include "manager/drain/drain_lease_keeper.h"
+#include "manager/drain/drained_prints.h"
 #include "manager/journal/sqlite_journal.h"
 #include "manager/recovery/rebuilder.h"
 #include "manager/recovery/standby.h"
@@ -306,6 +307,7 @@ class Process {
   std::unique_ptr<transport::Endpoint> to_manager_;
   std::unique_ptr<Standby> standby_;
   std::unique_ptr<DrainLeaseKeeper> lease_;
+  std::unique_ptr<DrainedPrints> prints_;
   std::string refused_;  ///< the reason why the manager does not want this standby
   // Why the manager cannot go on.
   Status journalled_;
@@ -470,6 +472,7 @@ std::optional<int> Process::hold_drain_directory() {
   lease_ = std::make_unique<DrainLeaseKeeper>(
       flags_.drain, LeaseHolder::of_this_process(hex_text(id), name->digits), is_new());
   config_.may_drain = [this] { return lease_->may_drain(); };
+  prints_ = std::make_unique<DrainedPrints>(reactor_, flags_.drain);
   const bool is_old = is_new() || !name->is_new;
   const auto in_use = lease_->wait(is_old ? Duration::zero() : kLeasePatience);
   if (in_use && !is_old) return fail_with(*in_use);
@@ -480,6 +483,12 @@ int Process::serve() {
   if (const auto failed = hold_drain_directory()) return *failed;
   const std::string awaited = config_.standby;
   Service service(reactor_, *journal_, std::move(config_));
+  if (prints_) {
+    service.planners().prints.set_look(
+        [this](std::vector<std::string> paths, Duration limit, KnownPrints::Done done) {
+          prints_->look(std::move(paths), limit, std::move(done));
+        });
+  }
   if (const Status started = service.start(); !started) {
     if (!journal_->damage().empty() && started.error().code == Code::kCorrupt) {
       return fail_with(damaged(flags_.state, journal_->damage()));

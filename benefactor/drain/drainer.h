@@ -14,7 +14,8 @@ namespace stdchk::benefactor {
 class Drainer {
  public:
   virtual ~Drainer() = default;
-  /// See msg::DrainPieces. Stops with kDeadline when `deadline` has come.
+  /// See msg::DrainPieces. Stops with kDeadline when `deadline` has come. An attempt of number 0
+  /// writes nothing: it compares whole chunks at `base_path` with their checksums.
   virtual Outcome<msg::DrainPieces::Reply> write_pieces(const msg::DrainPieces& request,
                                                         Time deadline) = 0;
   /// See msg::DrainFinish: after success the file is whole and durable under its name (rule M6).

@@ -45,6 +45,7 @@ class FileDrainer final : public Drainer {
   Outcome<void> open_base(Writing& writing, const DrainFolder& root);
   Outcome<ByteSpan> load_piece(Writing& writing, std::uint32_t index);
   Outcome<void> verify(Writing& writing);
+  Outcome<msg::DrainPieces::Reply> compare(Writing& writing);
   Outcome<void> write_and_sync(Writing& writing);
   Outcome<void> write_piece(Writing& writing, std::uint32_t index);
   Outcome<void> wait_for_rate(std::uint64_t bytes, Time deadline);

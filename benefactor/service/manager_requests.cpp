@@ -205,8 +205,11 @@ void ManagerRequests::drain(msg::DrainPieces pieces, Order order) {
   jobs_.start_drain(file, attempt, std::move(order),
                     [drainer = drainer_, pieces = std::move(pieces), deadline, counts = counts_] {
                       auto done = drainer->write_pieces(pieces, deadline);
-                      if (done) add(counts->drained_bytes, bytes_of(pieces.pieces, done->corrupt));
-                      if (!done) add(counts->drains_failed, 1);
+                      const bool writes = pieces.number != 0;
+                      if (done && writes) {
+                        add(counts->drained_bytes, bytes_of(pieces.pieces, done->corrupt));
+                      }
+                      if (!done && writes) add(counts->drains_failed, 1);
                       return to_answer("a drain", std::move(done));
                     });
 }

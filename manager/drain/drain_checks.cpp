@@ -8,7 +8,19 @@
 
 namespace stdchk::manager {
 
-void DrainChecks::look_up(const std::vector<FileId>& files, Time deadline, Done done) {
+/// A Waiting is one look-up, until it is answered.
+struct DrainChecks::Waiting {
+  Found found;
+  Done done;
+  Unknown unknown = Unknown::kIsCompared;
+  Time deadline{};
+  std::size_t compared = 0;  ///< files whose comparison is under way
+  TimerId timer;
+  bool over = false;
+};
+
+void DrainChecks::look_up(const std::vector<FileId>& files, Unknown unknown, Time deadline,
+                          Done done) {
   std::vector<Looked> looked;
   msg::FindDrained request;
   for (const FileId id : files) {
@@ -25,16 +37,99 @@ void DrainChecks::look_up(const std::vector<FileId>& files, Time deadline, Done 
   const auto benefactor = pool_.some_benefactor();
   if (!benefactor) return done(fail(Code::kBusy, "manager.find_drained: there is no benefactor"));
   const Duration left = std::min<Duration>(limits::kCallDeadline, deadline - pool_.now());
+  const auto waiting = std::make_shared<Waiting>();
+  waiting->done = std::move(done);
+  waiting->unknown = unknown;
+  waiting->deadline = deadline;
   pool_.peer_of(*benefactor)
       ->call(std::move(request), left,
              [this, alive = pool_.alive(), looked = std::move(looked),
-              done = std::move(done)](const rpc::Answer& answer) {
+              waiting](const rpc::Answer& answer) {
                if (alive.expired()) return;
-               if (!answer) return done(fail(answer.error().error));
+               if (!answer) return waiting->done(fail(answer.error().error));
                const auto* reply = std::get_if<msg::FindDrained::Reply>(&*answer);
-               if (reply == nullptr) return done(fail(Code::kMalformed, "manager.find_drained"));
-               done(judge(looked, reply->missing));
+               if (reply == nullptr) {
+                 return waiting->done(fail(Code::kMalformed, "manager.find_drained"));
+               }
+               waiting->found = judge(looked, reply->missing);
+               look_at_prints(looked, waiting);
              });
+}
+
+void DrainChecks::look_at_prints(std::vector<Looked> looked,
+                                 const std::shared_ptr<Waiting>& waiting) {
+  std::erase_if(looked,
+                [&](const Looked& one) { return !waiting->found.there.contains(one.file); });
+  if (!prints_.can_look() || looked.empty()) return waiting->done(waiting->found);
+  std::vector<std::string> paths;
+  for (const Looked& one : looked) paths.push_back(one.wanted.path);
+  const Duration left = std::min<Duration>(limits::kCallDeadline, waiting->deadline - pool_.now());
+  prints_.look(std::move(paths), left,
+               [this, alive = pool_.alive(), looked = std::move(looked),
+                waiting](const std::optional<std::vector<FilePrint>>& prints) {
+                 if (alive.expired()) return;
+                 if (prints) return compare_prints(looked, *prints, waiting);
+                 // One file that hangs must not keep all memory from being given up.
+                 if (waiting->unknown == Unknown::kIsBelieved) {
+                   return waiting->done(waiting->found);
+                 }
+                 waiting->done(fail(Code::kBusy, "the manager's look at the drain directory"));
+               });
+}
+
+/// Has files compared whose print is not the known one. Answers when all comparisons have ended, or
+/// shortly before the deadline. A comparison goes on then, and its result counts for the next
+/// look-up.
+void DrainChecks::compare_prints(const std::vector<Looked>& looked,
+                                 const std::vector<FilePrint>& prints,
+                                 const std::shared_ptr<Waiting>& waiting) {
+  std::vector<std::size_t> differ;
+  for (std::size_t i = 0; i < looked.size(); ++i) {
+    const File* const file = pool_.state().file(looked[i].file);
+    const bool is_same_version =
+        file != nullptr && file->newest.drained && file->newest.version == looked[i].version;
+    const FilePrint known = is_same_version ? prints_.of(*file) : FilePrint{};
+    // Memory has nothing of an evicted file, so a comparison could repair nothing: a new pool would
+    // read all that it has found. From now on the print is known.
+    const bool is_evicted = is_same_version && !known.is_known() && file->newest.evicted;
+    if (is_evicted) prints_.add(pool_.state(), file->id, file->newest.version, prints[i]);
+    const bool is_believed =
+        is_evicted || (!known.is_known() && waiting->unknown == Unknown::kIsBelieved);
+    // Without a print, the manager's host cannot look at the file: the benefactor's word counts.
+    if (is_same_version && (!prints[i].is_known() || prints[i] == known || is_believed)) continue;
+    waiting->found.there.erase(looked[i].file);
+    if (is_same_version) differ.push_back(i);
+  }
+  if (differ.empty()) return waiting->done(waiting->found);
+  const Time until = std::max(pool_.now(), waiting->deadline - limits::kHeartbeatInterval);
+  waiting->compared = differ.size();
+  waiting->timer = pool_.reactor().schedule_at(until, [alive = pool_.alive(), waiting] {
+    if (alive.expired()) return;
+    waiting->over = true;
+    waiting->done(fail(Code::kBusy, "the comparison of drained files with their checksums"));
+  });
+  for (const std::size_t i : differ) {
+    verifier_.verify(looked[i].file, prints[i],
+                     [this, one = looked[i], waiting](DrainedVerifier::Verdict verdict) {
+                       verified(one, verdict, *waiting);
+                     });
+  }
+}
+
+void DrainChecks::verified(const Looked& looked, DrainedVerifier::Verdict verdict,
+                           Waiting& waiting) {
+  const File* const file = pool_.state().file(looked.file);
+  const bool is_same_version =
+      file != nullptr && file->newest.drained && file->newest.version == looked.version;
+  if (is_same_version && verdict == DrainedVerifier::Verdict::kSame) {
+    waiting.found.there.insert(looked.file);
+  } else if (is_same_version && verdict == DrainedVerifier::Verdict::kChanged) {
+    waiting.found.missing.insert(looked.file);
+    lose(*file);
+  }
+  if (--waiting.compared > 0 || waiting.over) return;
+  pool_.reactor().cancel(waiting.timer);
+  waiting.done(waiting.found);
 }
 
 DrainChecks::Found DrainChecks::judge(const std::vector<Looked>& looked,

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "core/values/types.h"
 #include "manager/clients/notices.h"
 #include "manager/drain/drain_planner.h"
+#include "manager/drain/drained_verifier.h"
 #include "manager/pool/pool.h"
 #include "manager/replication/copy_planner.h"
 #include "transport/rpc.h"
@@ -20,9 +23,12 @@ namespace stdchk::manager {
 /// before something relies on them: `stdchk safe`, and eviction (rule M5). A file that was removed
 /// or changed there becomes undrained if memory has some of its bytes. Then it is drained again.
 ///
+/// A file with the right size and time may still be another file. So the manager's host compares
+/// its print, too. A file with another print is read and compared (DrainedVerifier).
+///
 /// Threads: the reactor's.
-/// Limits: a change after the check goes unnoticed. So does a change that restores the file's size
-/// and modification time.
+/// Limits: a change after the check goes unnoticed. Prints are not compared of files that the
+///   manager's host cannot look at.
 class DrainChecks {
  public:
   struct Found {
@@ -32,12 +38,23 @@ class DrainChecks {
   /// Gets an error when the check could not be made.
   using Done = std::function<void(const Result<Found>& found)>;
 
-  DrainChecks(Pool& pool, const DrainPlanner& drain, CopyPlanner& copies, Notices& notices)
-      : pool_(pool), drain_(drain), copies_(copies), notices_(notices) {}
+  DrainChecks(Pool& pool, const DrainPlanner& drain, CopyPlanner& copies, Notices& notices,
+              KnownPrints& prints)
+      : pool_(pool),
+        drain_(drain),
+        copies_(copies),
+        notices_(notices),
+        prints_(prints),
+        verifier_(pool, drain, prints) {}
+  /// An Unknown says what to do with files whose print is not known, as after a restart.
+  enum class Unknown : std::uint8_t {
+    kIsCompared,
+    kIsBelieved,  ///< the right size and time are enough
+  };
   /// Checks those of `files` that are drained and have no change of name under way. A file that the
   /// pool changes meanwhile is in neither set of the result. At most limits::kDrainChecksMax files.
   /// Calls `done` once, perhaps within this call.
-  void look_up(const std::vector<FileId>& files, Time deadline, Done done);
+  void look_up(const std::vector<FileId>& files, Unknown unknown, Time deadline, Done done);
 
  private:
   struct Looked {
@@ -45,13 +62,20 @@ class DrainChecks {
     Version version = 0;
     msg::FindDrained::Wanted wanted;
   };
+  struct Waiting;
   Found judge(const std::vector<Looked>& looked, const std::vector<std::uint32_t>& missing);
+  void look_at_prints(std::vector<Looked> looked, const std::shared_ptr<Waiting>& waiting);
+  void compare_prints(const std::vector<Looked>& looked, const std::vector<FilePrint>& prints,
+                      const std::shared_ptr<Waiting>& waiting);
+  void verified(const Looked& looked, DrainedVerifier::Verdict verdict, Waiting& waiting);
   void lose(const File& file);
 
   Pool& pool_;
   const DrainPlanner& drain_;
   CopyPlanner& copies_;
   Notices& notices_;
+  KnownPrints& prints_;
+  DrainedVerifier verifier_;
 };
 
 }  // namespace stdchk::manager

@@ -19,6 +19,7 @@ constexpr std::size_t kJobsMax = 32;
 constexpr std::uint64_t kRequestBytesMax = 16 * limits::kMiB;
 constexpr std::size_t kScannedMax = 1000;
 constexpr Duration kParked = 2s;
+constexpr Duration kLookMax = 2s;       ///< for the print of a file that got its name
 constexpr Duration kSealedAgain = 60s;  ///< interval of the warning about an encrypted file
 /// A request hangs when it has no answer for 10 s, and for 4 times as long as the last one took.
 /// More requests would only make slow storage slower.
@@ -58,12 +59,13 @@ bool may_drain(const Pool& pool) {
 }  // namespace
 
 DrainPlanner::DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber,
-                           const SessionTable& sessions, Notices& notices,
+                           const SessionTable& sessions, Notices& notices, KnownPrints& prints,
                            std::function<void()> on_name_given)
     : pool_(pool),
       sets_(sets),
       scrubber_(scrubber),
       notices_(notices),
+      prints_(prints),
       on_name_given_(std::move(on_name_given)),
       pace_(pool, sessions),
       mirror_(pool, mirror_hooks()),
@@ -606,15 +608,33 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
   if (!is_newest(pool_.state(), job->file, job->version))
     return end_job(*job, false, "was removed or has a newer version");
   job->phase = Phase::kRecording;
-  pool_.execute(Drained{file, job->version}, [this, file, number](const Result<Outcome>& outcome) {
-    Job* recorded = job_of(file, number);
-    if (recorded == nullptr) return;
-    // kStale: the file has a newer version, which is drained in its turn.
-    const bool failed =
-        !outcome && outcome.error().code != Code::kStale && outcome.error().code != Code::kNotFound;
-    end_job(*recorded, failed, "could not be recorded");
-    run();
-  });
+  if (!prints_.can_look()) return record(*job, {});
+  prints_.look({job->path}, kLookMax,
+               [this, alive = pool_.alive(), file,
+                number](const std::optional<std::vector<FilePrint>>& prints) {
+                 Job* const looked = alive.expired() ? nullptr : job_of(file, number);
+                 if (looked == nullptr) return;
+                 // Without a print, the file is compared before the pool calls it safe.
+                 record(*looked, prints ? prints->front() : FilePrint{});
+               });
+}
+
+/// The file has its name in the drain directory: records it as drained.
+void DrainPlanner::record(Job& job, const FilePrint& print) {
+  if (!is_newest(pool_.state(), job.file, job.version))
+    return end_job(job, false, "was removed or has a newer version");
+  const FileId file = job.file;
+  prints_.add(pool_.state(), file, job.version, print);
+  pool_.execute(Drained{file, job.version},
+                [this, file, number = job.number](const Result<Outcome>& outcome) {
+                  Job* recorded = job_of(file, number);
+                  if (recorded == nullptr) return;
+                  // kStale: the file has a newer version, which is drained in its turn.
+                  const bool failed = !outcome && outcome.error().code != Code::kStale &&
+                                      outcome.error().code != Code::kNotFound;
+                  end_job(*recorded, failed, "could not be recorded");
+                  run();
+                });
   // The file is no longer pending: a client that waits for this must find
   // the links of drained sets.
   notices_.file_changed(file, {});

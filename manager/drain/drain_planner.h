@@ -17,6 +17,7 @@
 #include "manager/drain/drain_failures.h"
 #include "manager/drain/drain_pace.h"
 #include "manager/drain/drain_queue.h"
+#include "manager/drain/known_prints.h"
 #include "manager/drain/name_mirror.h"
 #include "manager/pool/pool.h"
 #include "manager/sets/set_keeper.h"
@@ -42,7 +43,7 @@ class DrainPlanner {
  public:
   /// Calls `on_name_given` when a change of names in the drain directory has ended.
   DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber, const SessionTable& sessions,
-               Notices& notices, std::function<void()> on_name_given);
+               Notices& notices, KnownPrints& prints, std::function<void()> on_name_given);
   /// Starts draining. A new pool (`fresh`) takes over the files in its drain directory.
   Status start(bool fresh);
   void run();
@@ -148,6 +149,7 @@ class DrainPlanner {
   void set_aside(Job& job);
   void send_finish(Job& job);
   void finished(FileId file, std::uint64_t number, const rpc::Answer& answer);
+  void record(Job& job, const FilePrint& print);
   void fail_job(Job& job, const rpc::Answer& answer);
   void end_job(Job& job, bool failed, const char* why);
   void close_job(FileId file);
@@ -162,6 +164,7 @@ class DrainPlanner {
   SetKeeper& sets_;
   Scrubber& scrubber_;
   Notices& notices_;
+  KnownPrints& prints_;
   const std::function<void()> on_name_given_;
   DrainPace pace_;
   NameMirror mirror_;

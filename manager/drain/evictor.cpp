@@ -126,7 +126,8 @@ void Evictor::check_ahead(std::uint64_t want_bytes) {
   checking_ = true;
   wanted_bytes_ = want_bytes;
   checks_.look_up(
-      files, pool_.now() + limits::kCallDeadline, [this](const Result<DrainChecks::Found>& found) {
+      files, DrainChecks::Unknown::kIsBelieved, pool_.now() + limits::kCallDeadline,
+      [this](const Result<DrainChecks::Found>& found) {
         checking_ = false;
         if (found) {
           for (const FileId id : found->there) {

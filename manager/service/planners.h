@@ -49,6 +49,7 @@ struct Planners {
   ParityPlanner parity;
   CopyPlanner copies;
   SetKeeper sets;
+  KnownPrints prints;
   DrainPlanner drain;
   DrainChecks drain_checks;
   Evictor evictor;

@@ -146,7 +146,7 @@ void ReadService::confirm(const msg::ConfirmDrained& request, const Call& call) 
     waiting_confirms_.push_back({request, call});
     return;
   }
-  to_.drain_checks.look_up(request.files, call.deadline(),
+  to_.drain_checks.look_up(request.files, DrainChecks::Unknown::kIsCompared, call.deadline(),
                            [request, call](const Result<DrainChecks::Found>& found) {
                              if (!found) return call.fail(found.error());
                              msg::ConfirmDrained::Reply reply;

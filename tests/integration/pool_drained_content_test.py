@@ -8,8 +8,8 @@ import pathlib
 import subprocess
 
 import pytest
-from conftest import drop_caches, write_random
-from processes import BIN, run
+from conftest import drop_caches, restart_manager, write_random
+from processes import BIN, run, wait_until
 
 MIB = 1 << 20
 
@@ -85,6 +85,59 @@ def test_a_bit_that_has_changed_in_the_drained_file_of_an_image_is_an_error(pool
     for at in (0, 12 * MIB):
         assert part(pool.mount / "app.N0.T1", at, MIB) == expected["app.N0.T1"][at:at + MIB]
     pool.down()
+
+
+def safe(pool, path):
+    """What `stdchk safe` says; nothing while the manager cannot tell."""
+    return json.loads(pool.stdchk("safe", "--json", path, check=False).stdout or "{}")
+
+
+def replace_alike(path, content):
+    """Puts a file of the same size and time in the place of a drained file."""
+    times = path.stat()
+    other = path.with_name("other")
+    other.write_bytes(content)
+    os.chmod(other, times.st_mode & 0o7777)
+    os.utime(other, ns=(times.st_atime_ns, times.st_mtime_ns))
+    os.replace(other, path)
+
+
+def comparisons(pool):
+    (log,) = pathlib.Path(pool.record["directory"]).glob("manager*.log")
+    return log.read_text().count("it is compared")
+
+
+def test_a_file_with_the_size_and_time_of_the_drained_file_is_not_safe_for_that(pool):
+    pool.up(benefactors=2, memory="64M")
+    image, there = pool.mount / "app.N0.T1", pool.drain / "app.N0.T1"
+    content = os.urandom(3 * MIB + 5)
+    image.write_bytes(content)
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    assert safe(pool, image)["safe"]
+    assert comparisons(pool) == 0
+    replace_alike(there, os.urandom(len(content)))
+    told = safe(pool, image)
+    assert not told["safe"] and told["unsafe"][0]["missing"]
+    # Memory has the image, so it is drained again.
+    wait_until(lambda: safe(pool, image).get("safe"), "the second drain")
+    assert there.read_bytes() == content
+    damage(there, 1_000_000)
+    assert not safe(pool, image)["safe"]
+    wait_until(lambda: safe(pool, image).get("safe"), "the third drain")
+    # An equal file is as good as the drained one, and stays.
+    replace_alike(there, content)
+    inode = there.stat().st_ino
+    before = comparisons(pool)
+    assert safe(pool, image)["safe"]
+    assert there.stat().st_ino == inode
+    assert comparisons(pool) == before + 1
+    # The next manager has the file compared once.
+    pool.kill("manager")
+    restart_manager(pool)
+    wait_until(lambda: safe(pool, image).get("safe"), "the next manager")
+    assert safe(pool, image)["safe"]
+    replace_alike(there, os.urandom(len(content)))
+    assert not safe(pool, image)["safe"]
 
 
 @pytest.mark.parametrize("chunking", [(), ("--chunking", "content", "--naming", "on")], ids=["fixed", "content"])

@@ -119,6 +119,27 @@ TEST_CASE("a drained file is found as it was left, and missed when it was remove
   CHECK_FALSE(is_found(finish.mtime_ns));
 }
 
+TEST_CASE("an attempt of number 0 compares a drained file with its checksums, and writes nothing") {
+  Fixture f;
+  const PlacedChunk a = f.put(0, 1000, 1), b = f.put(2048, 500, 2);
+  REQUIRE(f.write({f.piece(a, 0), f.piece(b, 1000)}));
+  const auto finish = f.finish_of("app/image", 1500);
+  REQUIRE(f.finish(finish));
+  std::vector<msg::DrainPiece> pieces{f.piece(a, 0), f.piece(b, 1000)};
+  for (msg::DrainPiece& piece : pieces) piece.extent_offset = msg::kNoExtent;
+  const msg::DrainPieces request{finish.file, 0, finish.path, pieces};
+  const auto same = f.drainer.write_pieces(request, Time::max());
+  REQUIRE(same);
+  CHECK(same->corrupt.empty());
+  std::ofstream(f.folder / "app/image", std::ios::in | std::ios::out).seekp(1200) << "other";
+  const auto other = f.drainer.write_pieces(request, Time::max());
+  REQUIRE(other);
+  CHECK(other->corrupt == std::vector<std::uint32_t>{1});
+  CHECK(std::filesystem::is_empty(f.folder / ".stdchk-drain"));
+  std::filesystem::remove(f.folder / "app/image");
+  CHECK_FALSE(f.drainer.write_pieces(request, Time::max()));
+}
+
 TEST_CASE("nothing is missed in a directory that nobody has drained to: it may not be mounted") {
   Fixture f;
   const msg::FindDrained wanted{{{"image", 1000, 0}}};

@@ -1,6 +1,7 @@
 #include "manager/drain/evictor.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,14 @@ struct SmallPool {
     world.start();
     one.emplace(world, "b1", 1, 4 * extent_bytes(kLength) + 4096);
     client.emplace(world, "client");
+  }
+  void restart() {
+    world.restart();
+    one->connect();
+    one->served.clear();
+    one->register_now();
+    client->connect();
+    client->register_now();
   }
   void run(Duration time) {
     for (Duration passed{}; passed < time; passed += 500ms) {
@@ -307,4 +316,72 @@ TEST_CASE("a file that is just being renamed in the drain directory is looked up
   CHECK(std::get<msg::ConfirmDrained::Reply>(**answer).undrained.empty());
   REQUIRE(pool.looks() == 1);
   CHECK(pool.one->all<msg::FindDrained>()[0].files.at(0).path == "b");
+}
+
+TEST_CASE("a drained file with another print is compared before it is called safe") {
+  SmallPool pool;
+  std::map<std::string, FilePrint> prints;
+  bool answers = true;
+  const auto look = [&] {
+    pool.world.service->planners().prints.set_look(
+        [&](const std::vector<std::string>& paths, Duration, const KnownPrints::Done& done) {
+          std::vector<FilePrint> out;
+          for (const std::string& path : paths) out.push_back(prints[path]);
+          done(answers ? std::optional(out) : std::nullopt);
+        });
+  };
+  look();
+  const auto comparisons = [&] {
+    return std::ranges::count_if(pool.one->all<msg::DrainPieces>(), [](const auto& pieces) {
+      return pieces.number == 0 && pieces.base_path == "a" && pieces.pieces.size() == 1;
+    });
+  };
+  prints["a"] = {7, 100};
+  const FileId file = pool.drained("a");
+  const auto is_safe = [&] {
+    const auto reply = pool.confirm({file});
+    REQUIRE(reply);
+    return reply->missing.empty() && reply->undrained.empty();
+  };
+  CHECK(is_safe());
+  CHECK(comparisons() == 0);
+  prints["a"] = {8, 100};  // somebody has restored it, for example
+  CHECK(is_safe());
+  CHECK(comparisons() == 1);
+  CHECK(is_safe());
+  CHECK(comparisons() == 1);
+  SECTION("another manager does not know the prints") {
+    pool.restart();
+    look();
+    CHECK(is_safe());
+    CHECK(is_safe());
+    CHECK(comparisons() == 1);
+  }
+  SECTION("memory is given up by size and time while no print is known") {
+    pool.restart();
+    look();
+    for (const char* const name : {"b", "c", "d", "e"}) REQUIRE(pool.write(name));
+    CHECK_FALSE(pool.in_memory(file));
+    CHECK(comparisons() == 0);
+  }
+  SECTION("other bytes with the same size and time") {
+    prints["a"] = {8, 200};
+    pool.one->drained_bytes_differ = true;
+    const auto reply = pool.confirm({file});
+    REQUIRE(reply);
+    CHECK(reply->missing == Indexes{0});
+    CHECK(pool.state("a") != DrainState::kDrained);
+    pool.run(2s);
+    CHECK(pool.state("a") == DrainState::kDrained);
+    CHECK(is_safe());
+  }
+  SECTION("a file that the manager's host cannot look at") {
+    prints["a"] = {};
+    CHECK(is_safe());
+    CHECK(comparisons() == 1);
+  }
+  SECTION("storage that does not answer") {
+    answers = false;
+    CHECK(pool.confirm({file}).error().code == Code::kBusy);
+  }
 }

@@ -215,7 +215,10 @@ class TestBenefactor : public Actor {
       return respond(tl::unexpected(rpc::Failure{{fail_with, fail_errno, "test"}, {}, {}}));
     }
     if (std::holds_alternative<msg::DrainPieces>(request)) {
-      return respond(msg::Reply{msg::DrainPieces::Reply{}});
+      msg::DrainPieces::Reply reply;
+      const bool compares = std::get<msg::DrainPieces>(request).number == 0;
+      if (compares && drained_bytes_differ) reply.corrupt = {0};
+      return respond(msg::Reply{reply});
     }
     if (std::holds_alternative<msg::DrainFinish>(request)) {
       return respond(msg::Reply{msg::DrainFinish::Reply{}});
@@ -300,6 +303,7 @@ class TestBenefactor : public Actor {
   std::vector<rpc::Responder> hung;
   const std::string host;
   std::set<std::string> missing;                        ///< files removed from the drain directory
+  bool drained_bytes_differ = false;                    ///< what comparisons of drained files find
   bool find_fails = false;                              ///< look-ups in the drain directory fail
   bool copies_fail = false;                             ///< copies to it arrive corrupt
   std::set<std::uint64_t> wrong;                        ///< offsets of extents that fail a check

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/messages/messages.h"
+#include "manager/drain/drain_planner.h"
+#include "manager/drain/known_prints.h"
+#include "manager/pool/pool.h"
+#include "transport/rpc.h"
+
+namespace stdchk::manager {
+
+/// A DrainedVerifier has benefactors read drained files whose print is not the one that the pool
+/// knows, and compare them with the checksums of their chunks. Right bytes make the new print
+/// known.
+///
+/// Threads: the reactor's.
+/// Limits: one file at a time; the others wait. A part of a chunk has no checksum of its own. So a
+///   file with such parts counts as changed when memory has all of it, and is drained again.
+///   Otherwise its parts are not compared. Nor are holes, and bytes without a checksum.
+class DrainedVerifier {
+ public:
+  enum class Verdict : std::uint8_t {
+    kSame,
+    kChanged,
+    kUnknown,  ///< no benefactor or no storage answered, or the file changes now
+  };
+  using Done = std::function<void(Verdict)>;
+
+  DrainedVerifier(Pool& pool, const DrainPlanner& drain, KnownPrints& prints)
+      : pool_(pool), drain_(drain), prints_(prints) {}
+  /// Compares the file's newest version with its drained file, which had the print `seen`. Calls
+  /// `done` once, perhaps within this call. Calls for a file that is under way share its verdict.
+  void verify(FileId file, const FilePrint& seen, Done done);
+
+ private:
+  struct Job {
+    FileId file;
+    Version version = 0;
+    FilePrint seen;
+    std::string path;
+    std::uint32_t next = 0;  ///< the slice to compare next
+    std::vector<Done> done;
+  };
+  void step();
+  msg::DrainPieces next_pieces(const File& file, Job& job) const;
+  void compared(const rpc::Answer& answer);
+  void look_again();
+  void end(Verdict verdict);
+  const File* current() const;
+
+  Pool& pool_;
+  const DrainPlanner& drain_;
+  KnownPrints& prints_;
+  std::deque<Job> jobs_;  ///< the first one is under way
+};
+
+}  // namespace stdchk::manager
