@@ -11,7 +11,7 @@ build_packages=(
 run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
 # Beside Open MPI, which the alternatives prefer and the project is built with.
-mpich_packages=(libmpich-dev mpich)
+mpich_packages=(gfortran libmpich-dev mpich)
 test_packages=(attr bindfs e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest python3-yaml rsync sqlite3 xfsprogs)
 # For scripts/posix. cargo, for two of its suites, may also come from elsewhere.
 # shellcheck disable=SC2034 # scripts/posix reads it
