@@ -219,7 +219,7 @@ void Compactor::moved(BenefactorId benefactor, CompactionPlan plan,
     for (const ChunkIndex chunk : plan.chunks) pool_.release(chunk);
     return;
   }
-  pool_.execute(std::move(command), [this](const Result<Outcome>&) {
+  pool_.execute(std::move(command), [this](const Result<Affected>&) {
     running_ = false;
     run();
   });

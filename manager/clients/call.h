@@ -65,7 +65,7 @@ class Call {
 /// or with the error.
 template <class MakeReply>
 void answer_when_durable(Pool& pool, Command command, const Call& call, MakeReply make_reply) {
-  pool.execute(std::move(command), [call, make_reply](const Result<Outcome>& outcome) {
+  pool.execute(std::move(command), [call, make_reply](const Result<Affected>& outcome) {
     if (outcome) {
       call.answer(make_reply(*outcome));
     } else {

@@ -168,7 +168,7 @@ void DrainChecks::lose(const File& file) {
   log::warning("{} is missing or changed in the drain directory; it is drained again{}", path,
                whole ? "" : ", but memory lacks a part of it");
   const FileId id = file.id;
-  pool_.execute(DrainLost{id, file.newest.version}, [](const Result<Outcome>&) {});
+  pool_.execute(DrainLost{id, file.newest.version}, [](const Result<Affected>&) {});
   copies_.examine(pool_.state().file(id)->newest);
   notices_.file_changed(id, {});
 }

@@ -101,7 +101,7 @@ Status DrainPlanner::start(bool fresh) {
     return {};
   }
   return import_drained(pool_.config().pool.drain_directory, [this](Command command) {
-    pool_.execute(std::move(command), [](const Result<Outcome>&) {});
+    pool_.execute(std::move(command), [](const Result<Affected>&) {});
   });
 }
 
@@ -217,7 +217,7 @@ void DrainPlanner::start_queued_jobs() {
   using Visit = DrainQueue::Visit;
   std::size_t scanned = 0;
   queue_.visit([&](FileId id, DrainQueue::Place place) {
-    // A file that a client asks for waits for no other file: the other 32 may be large.
+    // A file that a client asks for waits for no other file: the kJobsMax others may be large.
     const bool is_asked = place.first == DrainRank::kAsked;
     const DrainRank least = is_asked ? DrainRank::kAsked : DrainRank::kOther;
     if (scanned++ == kScannedMax || jobs_counted(least) >= jobs_max_) return Visit::kStop;
@@ -523,7 +523,7 @@ void DrainPlanner::finish(Job& job) {
   // Then all earlier commands are durable, too, above all the commit of this version.
   job.phase = Phase::kStarting;
   pool_.execute(DrainStarted{job.file},
-                [this, file = job.file, number = job.number](const Result<Outcome>& outcome) {
+                [this, file = job.file, number = job.number](const Result<Affected>& outcome) {
                   Job* started = job_of(file, number);
                   if (started == nullptr) return;
                   if (!outcome) return end_job(*started, true, "could not be recorded");
@@ -626,7 +626,7 @@ void DrainPlanner::record(Job& job, const FilePrint& print) {
   const FileId file = job.file;
   prints_.add(pool_.state(), file, job.version, print);
   pool_.execute(Drained{file, job.version},
-                [this, file, number = job.number](const Result<Outcome>& outcome) {
+                [this, file, number = job.number](const Result<Affected>& outcome) {
                   Job* recorded = job_of(file, number);
                   if (recorded == nullptr) return;
                   // kStale: the file has a newer version, which is drained in its turn.

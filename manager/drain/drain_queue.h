@@ -25,7 +25,8 @@ class DrainQueue {
  public:
   /// A place in the order: the rank, then the number of the request.
   using Place = std::pair<DrainRank, std::uint64_t>;
-  /// Returns the last place of the rank, for a file that is being drained already.
+  /// Returns a new place behind all places of the rank. A file that is being drained already gets
+  /// such a place, too.
   Place next_place(DrainRank rank) { return {rank, next_++}; }
   /// Adds a file. A file that is in the queue keeps its place, unless the new rank is better.
   void add(FileId file, DrainRank rank);

@@ -89,7 +89,7 @@ bool Evictor::evict(std::uint64_t want_bytes) {
   // Versions newer than the wanted ones stay in memory, although their files were seen.
   Choice now = choose(bytes, oldest.newest, seen);
   for (Evict& command : now.commands) {
-    pool_.execute(std::move(command), [](const Result<Outcome>&) {});
+    pool_.execute(std::move(command), [](const Result<Affected>&) {});
   }
   if (now.bytes < bytes) check_ahead(want_bytes);
   return now.bytes > 0 || checking_;

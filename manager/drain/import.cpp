@@ -226,8 +226,8 @@ class Import {
   /// Reads the policy and the rules that an earlier pool has left in the folder.
   void read_policy(const DrainFolder& folder, const std::string& path, FileId directory) {
     const auto text = read_policy_text(folder);
-    const auto settings = text ? parse_folder_settings(*text)
-                               : stdchk::Outcome<FolderSettings>(tl::unexpect, text.error());
+    const auto settings =
+        text ? parse_folder_settings(*text) : Outcome<FolderSettings>(tl::unexpect, text.error());
     if (!settings) {
       log::warning("the policy of {} is not used: {}", path, settings.error().text);
       return;

@@ -68,7 +68,7 @@ bool NameMirror::try_end_wait() {
 bool NameMirror::skip(std::uint64_t sequence, const msg::MirrorChange& change) {
   if (change.kind != msg::MirrorKind::kSetAside) return false;
   if (pool_.state().files().is_aside(change.file, change.number)) return false;
-  pool_.execute(Mirrored{sequence}, [](const Result<Outcome>&) {});
+  pool_.execute(Mirrored{sequence}, [](const Result<Affected>&) {});
   return true;
 }
 
@@ -125,7 +125,7 @@ void NameMirror::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
   }
   attempts_ = 0;
   // The next change waits until this one is durably recorded, so that a restart cannot repeat it.
-  pool_.execute(Mirrored{sequence}, [this, alive = pool_.alive()](const Result<Outcome>&) {
+  pool_.execute(Mirrored{sequence}, [this, alive = pool_.alive()](const Result<Affected>&) {
     if (alive.expired()) return;
     in_flight_ = false;
     hooks_.on_changed();

@@ -41,7 +41,7 @@ class JournalReplicas {
 /// Errors: after the journal has failed or close() was called, every command fails with kReadOnly.
 class JournalWriter {
  public:
-  using Done = std::function<void(const Result<Outcome>&)>;
+  using Done = std::function<void(const Result<Affected>&)>;
   struct Hooks {
     std::function<void(const Error&)> on_failure;      ///< called once
     std::function<void()> on_durable;                  ///< after each durable command

@@ -497,7 +497,7 @@ void CopyPlanner::drop_surplus() {
   }
   if (!surplus_.empty()) plan_soon();
   if (command.changes.empty()) return;
-  pool_.execute(std::move(command), [](const Result<Outcome>&) {});
+  pool_.execute(std::move(command), [](const Result<Affected>&) {});
 }
 
 bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
@@ -678,7 +678,7 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
     if (!sent.built) traffic_.park(sent.source);
     return settle(number);
   }
-  pool_.execute(std::move(command), [this, number](const Result<Outcome>&) { settle(number); });
+  pool_.execute(std::move(command), [this, number](const Result<Affected>&) { settle(number); });
   const auto found = sent_.find(number);
   if (found != sent_.end()) give_untaken(found->second);
 }

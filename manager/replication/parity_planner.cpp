@@ -460,7 +460,7 @@ void ParityPlanner::finish(const Sent& sent, const msg::BuildStripe::Reply& repl
       stripe.parity.push_back(
           {{}, sent.length, reply.crcs[i], {{sent.target, sent.outputs[i].offset}}});
     }
-    pool_.execute(MakeStripes{{stripe}}, [](const Result<Outcome>&) {});
+    pool_.execute(MakeStripes{{stripe}}, [](const Result<Affected>&) {});
   }
   // Ranges that no chunk has taken are free: after the answer nothing writes to them.
   std::vector<ChunkIndex> taken;

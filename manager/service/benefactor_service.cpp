@@ -95,10 +95,10 @@ void BenefactorService::add(const msg::RegisterBenefactor& request,
   joining_[id].push_back(std::move(admit));
   pool_.execute(AddBenefactor{id, request.life_high, request.life_low, request.arena_bytes,
                               request.host_name},
-                [this, id](const Result<Outcome>& outcome) {
+                [this, id](const Result<Affected>& outcome) {
                   const auto waiting = std::exchange(joining_.at(id), {});
                   if (outcome) joining_.erase(id);  // otherwise nobody gets that number any more
-                  const auto joined = outcome.map([id](const Outcome&) { return id; });
+                  const auto joined = outcome.map([id](const Affected&) { return id; });
                   for (const auto& each : waiting) each(joined);
                 });
 }
@@ -173,7 +173,7 @@ void BenefactorService::let_leave(BenefactorId id, const Call& call) {
   const auto answer = [this, id, call, alive = pool_.alive()](bool may_leave) {
     if (!alive.expired()) call.answer(heartbeat_reply(id, may_leave));
   };
-  pool_.execute(ChangeCopies{}, [this, id, answer](const Result<Outcome>& outcome) {
+  pool_.execute(ChangeCopies{}, [this, id, answer](const Result<Affected>& outcome) {
     answer(outcome.has_value() && to_.copies.may_leave(id));
   });
   pool_.reactor().schedule_after(limits::kHeartbeatInterval, [answer] { answer(false); });

@@ -72,7 +72,7 @@ void NameService::serve(ClientRecord& client, const msg::SetAttributes& request,
   const ClientId id = client.id;
   command.caller = {request.client, call.id()};
   answer_when_durable(pool_, std::move(command), call,
-                      [this, file = request.file](const Outcome&) -> rpc::Answer {
+                      [this, file = request.file](const Affected&) -> rpc::Answer {
                         const File* now_at = state_.file(file);
                         if (now_at == nullptr) {
                           return tl::unexpected(rpc::Failure{{Code::kStale, 0, "setattr"}, {}, {}});
@@ -91,7 +91,7 @@ void NameService::make_file(ClientRecord& client, const M& request, Command comm
     return call.fail(may.error());
   }
   answer_when_durable(
-      pool_, std::move(command), call, [this](const Outcome& outcome) -> rpc::Answer {
+      pool_, std::move(command), call, [this](const Affected& outcome) -> rpc::Answer {
         const File* made = state_.file(outcome.file);
         return typename M::Reply{made == nullptr ? Attributes{} : to_.attributes.of(*made)};
       });
@@ -155,7 +155,7 @@ void NameService::serve(ClientRecord& client, const msg::MakeLink& request, cons
               pool_.wall_ns(),
               pool_.has_drain(),
               {request.client, call.id()}},
-      call, [this](const Outcome& outcome) -> rpc::Answer {
+      call, [this](const Affected& outcome) -> rpc::Answer {
         const File* linked = state_.file(outcome.file);
         return msg::MakeLink::Reply{linked == nullptr ? Attributes{} : to_.attributes.of(*linked)};
       });
@@ -201,7 +201,7 @@ void NameService::serve(ClientRecord& client, const msg::Remove& request, const 
                                  pool_.wall_ns(),
                                  pool_.has_drain(),
                                  {request.client, call.id()}},
-                      call, [this, id, parent = request.parent](const Outcome&) -> rpc::Answer {
+                      call, [this, id, parent = request.parent](const Affected&) -> rpc::Answer {
                         return msg::Remove::Reply{id, to_.attributes.of_id(parent), names_of(id)};
                       });
   to_.sets.set_changed(request.parent, request.name);
@@ -240,7 +240,7 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
                  pool_.wall_ns(),
                  pool_.has_drain(),
                  {request.client, call.id()}},
-      call, [this](const Outcome& outcome) -> rpc::Answer {
+      call, [this](const Affected& outcome) -> rpc::Answer {
         return msg::Rename::Reply{outcome.replaced, names_of(outcome.replaced), outcome.file};
       });
   to_.notices.file_changed(moved, client.id);
@@ -251,7 +251,7 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
     const std::uint64_t begun = image->newest.written - 1;
     pool_.execute(
         BeginGeneration{image->parent, set->application, begun, 0, {{set->timestep, begun}}},
-        [](const Result<Outcome>&) {});
+        [](const Result<Affected>&) {});
   }
   to_.sets.set_changed(request.from_parent, request.from_name);
   to_.sets.set_changed(request.to_parent, request.to_name);
@@ -278,7 +278,7 @@ void NameService::serve(ClientRecord& client, const msg::SetXattr& request, cons
   to_.notices.file_changed(request.file, client.id);
   command.caller = {request.client, call.id()};
   answer_when_durable(pool_, std::move(command), call,
-                      [](const Outcome&) -> rpc::Answer { return msg::SetXattr::Reply{}; });
+                      [](const Affected&) -> rpc::Answer { return msg::SetXattr::Reply{}; });
 }
 
 void NameService::serve(ClientRecord&, const msg::GetXattrs& request, const Call& call) {
@@ -305,7 +305,7 @@ void NameService::serve(ClientRecord& client, const msg::SetPolicy& request, con
   answer_when_durable(
       pool_,
       SetPolicy{request.directory, request.changes, pool_.wall_ns(), {request.client, call.id()}},
-      call, [](const Outcome&) -> rpc::Answer { return msg::SetPolicy::Reply{}; });
+      call, [](const Affected&) -> rpc::Answer { return msg::SetPolicy::Reply{}; });
 }
 
 void NameService::serve(ClientRecord&, const msg::ListSets& request, const Call& call) {

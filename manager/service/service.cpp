@@ -59,7 +59,7 @@ Status Service::start() {
   // The epoch comes last. If a crash interrupts the take-over of the drain directory, the next
   // start repeats it with the same numbers.
   STDCHK_TRY(planners_.drain.start(state.epoch().value == 0));
-  pool_.execute(BeginEpoch{next}, [this](const Result<Outcome>& outcome) {
+  pool_.execute(BeginEpoch{next}, [this](const Result<Affected>& outcome) {
     if (outcome) admissions_.epoch_is_durable();
   });
   ticked_ = pool_.now();

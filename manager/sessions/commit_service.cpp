@@ -395,7 +395,7 @@ void CommitService::commit(ClientRecord& client, SessionRecord& session, const m
   }
   const auto reply = std::make_shared<msg::Commit::Reply>();
   reply->conflicts = conflicts(session, command.written);
-  const auto done = [call, reply](const Result<Outcome>& outcome) {
+  const auto done = [call, reply](const Result<Affected>& outcome) {
     if (!outcome) return call.fail(outcome.error());
     call.answer(*reply);
   };
@@ -408,7 +408,7 @@ void CommitService::commit(ClientRecord& client, SessionRecord& session, const m
     // files use.
     ChangeCopies changed = copies_changed(state_.chunks(), command.written);
     if (!changed.changes.empty()) {
-      pool_.execute(std::move(changed), [](const Result<Outcome>&) {});
+      pool_.execute(std::move(changed), [](const Result<Affected>&) {});
     }
     if (const auto outcome = state_.apply_unjournalled(command); !outcome) done(outcome);
   }
@@ -422,7 +422,7 @@ void CommitService::commit(ClientRecord& client, SessionRecord& session, const m
   if (what.create) reply->directory = to_.attributes.of_id(what.create->parent);
   const FileId directory = what.create ? what.create->parent : file.parent;
   if (directory) to_.notices.watch(directory, client.id);
-  if (!durable) done(Outcome{what.file, {}});
+  if (!durable) done(Affected{what.file, {}});
   committed(client, session, what);
   if (request.end) to_.sessions.end(session.id, true);
 }

@@ -34,7 +34,7 @@ void SetRewrites::begin_late(SessionRecord& session, const File& file) {
   if (known || generations.newest(folder, image) <= session.opened) return;
   BeginGeneration command{folder, image.application, session.opened, 0, {}};
   command.sets.push_back({image.timestep, session.opened, 0});
-  pool_.execute(std::move(command), [](const Result<Outcome>&) {});
+  pool_.execute(std::move(command), [](const Result<Affected>&) {});
   sets_.set_changed(folder, file.name);
 }
 
@@ -49,7 +49,7 @@ void SetRewrites::end_generation(const SessionRecord& session) {
   if (session.opened < pool_.state().set_generations().ended(folder, image)) return;
   BeginGeneration command{folder, image.application, 0, 0, {}};
   command.sets.push_back({image.timestep, 0, pool_.state().sequence() + 1});
-  pool_.execute(std::move(command), [](const Result<Outcome>&) {});
+  pool_.execute(std::move(command), [](const Result<Affected>&) {});
 }
 
 bool SetRewrites::adds_to_whole(FileId folder, std::string_view name) const {

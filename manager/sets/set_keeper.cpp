@@ -347,7 +347,7 @@ void SetKeeper::note_whole(const File& folder, std::vector<ImageSet>& sets, cons
   for (auto& [application, command] : found) {
     command.directory = folder.id;
     command.application = application;
-    pool_.execute(std::move(command), [](const Result<Outcome>&) {});
+    pool_.execute(std::move(command), [](const Result<Affected>&) {});
   }
 }
 
@@ -538,7 +538,7 @@ void SetKeeper::link(const File& folder, const SetsPlan& plan) {
   const FileId link_id = link == nullptr ? FileId{} : link->id;  // the command may erase the link
   for (DrainedSet& set : drained) {
     SetLatest command{id, FileId{pool_.next_id()}, plan.latest, std::move(set), pool_.wall_ns()};
-    pool_.execute(std::move(command), [](const Result<Outcome>&) {});
+    pool_.execute(std::move(command), [](const Result<Affected>&) {});
   }
   notices_.entry_changed(id, kLatestName, {});
   if (link_id) notices_.file_changed(link_id, {});
@@ -553,7 +553,7 @@ void SetKeeper::remove(FileId folder, const ImageSet& set) {
     if (image == nullptr || image->parent != folder) continue;
     const std::string name = image->name;
     const RemoveName command{folder, name, false, pool_.wall_ns(), false};
-    pool_.execute(command, [](const Result<Outcome>&) {});
+    pool_.execute(command, [](const Result<Affected>&) {});
     notices_.entry_changed(folder, name, {});
     ++removed_;
   }
@@ -576,7 +576,7 @@ void SetKeeper::remove_directory(FileId folder, const ImageSet& set) {
       return;
     }
     const RemoveName command{one.folder, one.name, one.is_directory, pool_.wall_ns(), false};
-    pool_.execute(command, [](const Result<Outcome>&) {});
+    pool_.execute(command, [](const Result<Affected>&) {});
     notices_.entry_changed(one.folder, one.name, {});
   }
 }

@@ -120,6 +120,7 @@ void ContentTable::mark_undrained(const VersionData& version) {
   for (const PackedSlice& slice : version.slices) chunks_.mark_undrained(slice.chunk);
 }
 
+/// Refuses to give up memory of chunks that are not drained (rule M5).
 Status ContentTable::evict(const VersionData& version, const std::vector<std::uint32_t>& slices) {
   for (const std::uint32_t number : slices) {
     if (number >= version.slices.size()) return fail(Code::kInvalidArgument, "manager.evict");
@@ -143,7 +144,7 @@ void ContentTable::release(ChunkIndex chunk, bool undrained) {
   if (stripes_.of(chunk) != nullptr && !is_used(chunk)) thinned_.push_back(chunk);
 }
 
-Result<Outcome> ContentTable::run(const MoveChunks& command) {
+Result<Affected> ContentTable::run(const MoveChunks& command) {
   std::map<std::uint64_t, std::uint64_t> moves;
   for (const auto& move : command.moves) moves[move.from_offset] = move.to_offset;
   chunks_.for_each([&](ChunkIndex index) {
@@ -159,7 +160,7 @@ Result<Outcome> ContentTable::run(const MoveChunks& command) {
     }
     if (changed) chunks_.set_copies(index, copies, freed_);
   });
-  return Outcome{};
+  return Affected{};
 }
 
 bool ContentTable::change_copies(ChunkIndex index, const ChangeCopies::Change& change) {
@@ -172,7 +173,7 @@ bool ContentTable::change_copies(ChunkIndex index, const ChangeCopies::Change& c
   return true;
 }
 
-Result<Outcome> ContentTable::run(const ChangeCopies& command) {
+Result<Affected> ContentTable::run(const ChangeCopies& command) {
   // Chunks without names are found by their places: members of stripes at once, others in one walk.
   std::map<Extent, const ChangeCopies::Change*> unnamed;
   for (const auto& change : command.changes) {
@@ -183,7 +184,7 @@ Result<Outcome> ContentTable::run(const ChangeCopies& command) {
       unnamed[change.at] = &change;
     }
   }
-  if (unnamed.empty()) return Outcome{};
+  if (unnamed.empty()) return Affected{};
   chunks_.for_each([&](ChunkIndex index) {
     if (!chunks_.has_copies(index) || chunks_.is_named(index)) return;
     for (const Extent& copy : chunks_.get(index).copies) {
@@ -193,7 +194,7 @@ Result<Outcome> ContentTable::run(const ChangeCopies& command) {
       break;
     }
   });
-  return Outcome{};
+  return Affected{};
 }
 
 /// Finds a chunk by its name, or by its place if parity is wanted for it;
@@ -204,7 +205,7 @@ ChunkIndex ContentTable::find_chunk(const ChunkName& name, std::uint32_t length,
   return found != kNoChunk && chunks_.length(found) == length ? found : kNoChunk;
 }
 
-Result<Outcome> ContentTable::run(const MakeStripes& command) {
+Result<Affected> ContentTable::run(const MakeStripes& command) {
   for (const auto& stripe : command.stripes) {
     const auto is_sound = [](const Chunk& chunk) {
       return chunk.length > 0 && chunk.length <= limits::kChunkBytesMax && !chunk.copies.empty();
@@ -236,7 +237,7 @@ Result<Outcome> ContentTable::run(const MakeStripes& command) {
     });
   }
   for (const auto& stripe : command.stripes) make_stripe(stripe, places);
-  return Outcome{};
+  return Affected{};
 }
 
 /// Adds a data chunk that the table lacks: no version uses it, but the parity covers its bytes.

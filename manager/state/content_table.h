@@ -69,9 +69,9 @@ class ContentTable {
   /// must stay.
   Status evict(const VersionData& version, const std::vector<std::uint32_t>& slices);
 
-  Result<Outcome> run(const MoveChunks& command);
-  Result<Outcome> run(const ChangeCopies& command);
-  Result<Outcome> run(const MakeStripes& command);
+  Result<Affected> run(const MoveChunks& command);
+  Result<Affected> run(const ChangeCopies& command);
+  Result<Affected> run(const MakeStripes& command);
 
  private:
   void release(ChunkIndex chunk, bool undrained);

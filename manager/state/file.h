@@ -113,7 +113,7 @@ struct BenefactorRecord {
 };
 
 /// The files that a command has affected.
-struct Outcome {
+struct Affected {
   FileId file;      ///< made, changed or removed
   FileId replaced;  ///< lost its name to another file
 };

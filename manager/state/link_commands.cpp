@@ -20,7 +20,7 @@ bool drains(FileType type) { return type == FileType::kFifo || type == FileType:
 
 }  // namespace
 
-Result<Outcome> LinkCommands::run(const AddNode& command) {
+Result<Affected> LinkCommands::run(const AddNode& command) {
   if (!is_special(command.type)) return fail(Code::kInvalidArgument, "manager.mknod");
   STDCHK_TRY(files_.check_new_id(command.id));
   STDCHK_ASSIGN(File * parent, files_.check_new_name(command.parent, command.name));
@@ -34,10 +34,10 @@ Result<Outcome> LinkCommands::run(const AddNode& command) {
     const std::uint32_t type = made.type == FileType::kFifo ? S_IFIFO : S_IFSOCK;
     catalog_.mirror.add(msg::MirrorKind::kSpecial, made, files_.path(made)).mode |= type;
   }
-  return Outcome{made.id, {}};
+  return Affected{made.id, {}};
 }
 
-Result<Outcome> LinkCommands::run(const AddLink& command) {
+Result<Affected> LinkCommands::run(const AddLink& command) {
   File* const file = files_.find(command.file);
   if (file == nullptr || !file->parent) return fail(Code::kNotFound, "manager.link");
   if (file->type == FileType::kDirectory) return fail(Code::kSystem, "manager.link", EPERM);
@@ -54,10 +54,10 @@ Result<Outcome> LinkCommands::run(const AddLink& command) {
     catalog_.leave_drained(*parent, command.name, file->newest.written);
     catalog_.mirror.add(msg::MirrorKind::kLink, *file, files_.path(*file), files_.path(made));
   }
-  return Outcome{file->id, {}};
+  return Affected{file->id, {}};
 }
 
-Result<Outcome> LinkCommands::run(const RestoreLink& command) {
+Result<Affected> LinkCommands::run(const RestoreLink& command) {
   STDCHK_TRY(check_name(command.name));
   File* const file = files_.find(command.file);
   if (file == nullptr || !file->parent || file->type == FileType::kDirectory) {
@@ -70,7 +70,7 @@ Result<Outcome> LinkCommands::run(const RestoreLink& command) {
   Link& made = links_.add(*file, *parent, command.name);
   made.in_drain = command.in_drain;
   made.stale_in_drain = command.stale_in_drain;
-  return Outcome{file->id, {}};
+  return Affected{file->id, {}};
 }
 
 }  // namespace stdchk::manager

@@ -16,9 +16,9 @@ class LinkCommands {
   explicit LinkCommands(Catalog& catalog)
       : catalog_(catalog), files_(catalog.files), links_(catalog) {}
 
-  Result<Outcome> run(const AddNode& command);
-  Result<Outcome> run(const AddLink& command);
-  Result<Outcome> run(const RestoreLink& command);
+  Result<Affected> run(const AddNode& command);
+  Result<Affected> run(const AddLink& command);
+  Result<Affected> run(const RestoreLink& command);
 
  private:
   Catalog& catalog_;

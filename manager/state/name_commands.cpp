@@ -30,7 +30,7 @@ Status check_replace(const File& from, const File& to) {
 
 }  // namespace
 
-Result<Outcome> NameCommands::run(const AddDirectory& command) {
+Result<Affected> NameCommands::run(const AddDirectory& command) {
   STDCHK_TRY(files_.check_new_id(command.id));
   STDCHK_ASSIGN(File * parent, files_.check_new_name(command.parent, command.name));
   File& made = files_.add(command.id, FileType::kDirectory, command.mode, command.uid, command.gid,
@@ -41,10 +41,10 @@ Result<Outcome> NameCommands::run(const AddDirectory& command) {
     made.in_drain = true;
     catalog_.mirror.add(msg::MirrorKind::kMakeDirectory, made, files_.path(made));
   }
-  return Outcome{made.id, {}};
+  return Affected{made.id, {}};
 }
 
-Result<Outcome> NameCommands::run(const AddSymlink& command) {
+Result<Affected> NameCommands::run(const AddSymlink& command) {
   if (command.target.empty() || command.target.size() > limits::kSymlinkBytesMax) {
     return fail(Code::kInvalidArgument, "manager.symlink");
   }
@@ -59,10 +59,10 @@ Result<Outcome> NameCommands::run(const AddSymlink& command) {
     made.in_drain = true;
     catalog_.mirror.add(msg::MirrorKind::kSymlink, made, files_.path(made), made.target);
   }
-  return Outcome{made.id, {}};
+  return Affected{made.id, {}};
 }
 
-Result<Outcome> NameCommands::run(const RemoveName& command) {
+Result<Affected> NameCommands::run(const RemoveName& command) {
   STDCHK_ASSIGN(File * parent, files_.find_directory(command.parent));
   const auto child = parent->children.find(command.name);
   if (child == parent->children.end()) return fail(Code::kNotFound, "manager.remove");
@@ -79,7 +79,7 @@ Result<Outcome> NameCommands::run(const RemoveName& command) {
   if (removed.parent != parent->id || removed.name != command.name) {
     links_.remove(removed, *parent, command.name, command.mirror);
     removed.ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
-    return Outcome{id, {}};
+    return Affected{id, {}};
   }
   if (command.mirror && (removed.in_drain || removed.stale_in_drain)) {
     catalog_.leave_drained(*parent, command.name, kAfterAllCommits);
@@ -91,10 +91,10 @@ Result<Outcome> NameCommands::run(const RemoveName& command) {
   if (command.directory) catalog_.generations.forget(id);
   removed.ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
   catalog_.erase_if_unused(removed);
-  return Outcome{id, {}};
+  return Affected{id, {}};
 }
 
-Result<Outcome> NameCommands::run(const RenameName& command) {
+Result<Affected> NameCommands::run(const RenameName& command) {
   STDCHK_TRY(check_name(command.to_name));
   STDCHK_ASSIGN(File * from_parent, files_.find_directory(command.from_parent));
   STDCHK_ASSIGN(File * to_parent, files_.find_directory(command.to_parent));
@@ -113,7 +113,7 @@ Result<Outcome> NameCommands::run(const RenameName& command) {
   }
   if (replaced != nullptr) {
     if (command.no_replace) return fail(Code::kExists, "manager.rename");
-    if (replaced == &moved) return Outcome{moved.id, {}};
+    if (replaced == &moved) return Affected{moved.id, {}};
     STDCHK_TRY(check_replace(moved, *replaced));
     links_.make_first(*replaced, to_parent->id, command.to_name);
   }
@@ -148,16 +148,16 @@ Result<Outcome> NameCommands::run(const RenameName& command) {
     links_.give_next_name(*replaced);
     catalog_.erase_if_unused(*replaced);
   }
-  return Outcome{moved.id, replaced_id};
+  return Affected{moved.id, replaced_id};
 }
 
-Result<Outcome> NameCommands::exchange(File& from, File& to, const RenameName& command) {
+Result<Affected> NameCommands::exchange(File& from, File& to, const RenameName& command) {
   File* from_parent = files_.find(command.from_parent);
   File* to_parent = files_.find(command.to_parent);
   if (to.type == FileType::kDirectory && files_.is_below(from_parent->id, to.id)) {
     return fail(Code::kCrossesDirectory, "manager.exchange");
   }
-  if (&from == &to) return Outcome{from.id, {}};
+  if (&from == &to) return Affected{from.id, {}};
   links_.make_first(from, from_parent->id, command.from_name);
   links_.make_first(to, to_parent->id, command.to_name);
   if (command.mirror) {
@@ -181,7 +181,7 @@ Result<Outcome> NameCommands::exchange(File& from, File& to, const RenameName& c
   from.ctime_ns = to.ctime_ns = command.now_ns;
   from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
   to_parent->newest.mtime_ns = to_parent->ctime_ns = command.now_ns;
-  return Outcome{from.id, to.id};
+  return Affected{from.id, to.id};
 }
 
 /// A renamed file that was never drained leaves the file that it replaces in the drain directory.
@@ -217,7 +217,7 @@ void NameCommands::mirror_exchange(File& a, const std::string& path_a, File& b,
   a.stale_in_drain = b.stale_in_drain = false;
 }
 
-Result<Outcome> NameCommands::run(const ChangeAttributes& command) {
+Result<Affected> NameCommands::run(const ChangeAttributes& command) {
   const msg::SetAttributes& change = command.change;
   File* changed = files_.find(change.file);
   if (changed == nullptr) return fail(Code::kNotFound, "manager.setattr");
@@ -236,10 +236,10 @@ Result<Outcome> NameCommands::run(const ChangeAttributes& command) {
     catalog_.mirror.add(msg::MirrorKind::kAttributes, *changed, files_.path(*changed)).uid_before =
         uid_before;
   }
-  return Outcome{changed->id, {}};
+  return Affected{changed->id, {}};
 }
 
-Result<Outcome> NameCommands::run(const ChangeXattr& command) {
+Result<Affected> NameCommands::run(const ChangeXattr& command) {
   const msg::SetXattr& change = command.change;
   File* changed = files_.find(change.file);
   if (changed == nullptr) return fail(Code::kNotFound, "manager.setxattr");
@@ -268,10 +268,10 @@ Result<Outcome> NameCommands::run(const ChangeXattr& command) {
   const bool is_rule = change.name.starts_with(kXattrRule);
   if (is_rule && changed->type == FileType::kDirectory) catalog_.change_rules(*changed);
   changed->ctime_ns = command.now_ns;
-  return Outcome{changed->id, {}};
+  return Affected{changed->id, {}};
 }
 
-Result<Outcome> NameCommands::run(const SetPolicy& command) {
+Result<Affected> NameCommands::run(const SetPolicy& command) {
   STDCHK_ASSIGN(File * changed, files_.find_directory(command.directory));
   Policy next = changed->policy;
   next.apply(command.changes);
@@ -280,10 +280,10 @@ Result<Outcome> NameCommands::run(const SetPolicy& command) {
   }
   changed->policy = std::move(next);
   changed->ctime_ns = command.now_ns;
-  return Outcome{changed->id, {}};
+  return Affected{changed->id, {}};
 }
 
-Result<Outcome> NameCommands::run(const SetLatest& command) {
+Result<Affected> NameCommands::run(const SetLatest& command) {
   STDCHK_ASSIGN(File * folder, files_.find_directory(command.directory));
   const auto there = folder->children.find(kLatestName);
   File* link_file = there == folder->children.end() ? nullptr : files_.find(there->second);
@@ -298,7 +298,7 @@ Result<Outcome> NameCommands::run(const SetLatest& command) {
   }
   folder->newest.mtime_ns = folder->ctime_ns = command.now_ns;
   if (command.drained.sequence > 0) catalog_.add_drained(*folder, command.drained);
-  if (link_file == nullptr) return Outcome{};
+  if (link_file == nullptr) return Affected{};
   if (command.drained.sequence == 0 && !command.drained.name.empty()) {
     catalog_.mirror.add(msg::MirrorKind::kSymlink, *link_file, files_.path(*link_file),
                         command.drained.name);
@@ -313,16 +313,16 @@ Result<Outcome> NameCommands::run(const SetLatest& command) {
     catalog_.unlink(*link_file);
     catalog_.erase_if_unused(*link_file);
   }
-  return Outcome{id, {}};
+  return Affected{id, {}};
 }
 
-Result<Outcome> NameCommands::run(const BeginGeneration& command) {
+Result<Affected> NameCommands::run(const BeginGeneration& command) {
   STDCHK_TRY(files_.directory(command.directory));
   catalog_.generations.begin(command);
   catalog_.sequence = std::max(catalog_.sequence, command.ended);
   for (const BeginGeneration::Set& set : command.sets)
     catalog_.sequence = std::max(catalog_.sequence, set.ended);
-  return Outcome{};
+  return Affected{};
 }
 
 }  // namespace stdchk::manager

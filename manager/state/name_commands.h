@@ -18,18 +18,18 @@ class NameCommands {
   explicit NameCommands(Catalog& catalog)
       : catalog_(catalog), files_(catalog.files), links_(catalog) {}
 
-  Result<Outcome> run(const AddDirectory& command);
-  Result<Outcome> run(const AddSymlink& command);
-  Result<Outcome> run(const RemoveName& command);
-  Result<Outcome> run(const RenameName& command);
-  Result<Outcome> run(const ChangeAttributes& command);
-  Result<Outcome> run(const ChangeXattr& command);
-  Result<Outcome> run(const SetPolicy& command);
-  Result<Outcome> run(const SetLatest& command);
-  Result<Outcome> run(const BeginGeneration& command);
+  Result<Affected> run(const AddDirectory& command);
+  Result<Affected> run(const AddSymlink& command);
+  Result<Affected> run(const RemoveName& command);
+  Result<Affected> run(const RenameName& command);
+  Result<Affected> run(const ChangeAttributes& command);
+  Result<Affected> run(const ChangeXattr& command);
+  Result<Affected> run(const SetPolicy& command);
+  Result<Affected> run(const SetLatest& command);
+  Result<Affected> run(const BeginGeneration& command);
 
  private:
-  Result<Outcome> exchange(File& from, File& to, const RenameName& command);
+  Result<Affected> exchange(File& from, File& to, const RenameName& command);
   void mirror_rename(File& file, const std::string& from, const std::string& to,
                      const File* replaced);
   void mirror_exchange(File& a, const std::string& path_a, File& b, const std::string& path_b);

@@ -39,7 +39,7 @@ RestoreFile restore_of(const Catalog& catalog, const File& file) {
 
 }  // namespace
 
-Result<Outcome> State::apply(const Command& command) {
+Result<Affected> State::apply(const Command& command) {
   const auto outcome = apply_unjournalled(command);
   if (!outcome) return outcome;
   if (!std::holds_alternative<RestoreCounters>(command)) counts_.count();
@@ -51,13 +51,13 @@ Result<Outcome> State::apply(const Command& command) {
   return outcome;
 }
 
-Result<Outcome> State::apply_unjournalled(const Command& command) {
+Result<Affected> State::apply_unjournalled(const Command& command) {
   return std::visit([this](const auto& one) { return run(one); }, command);
 }
 
 /// Passes the command to the part of the state that it changes.
 template <class C>
-Result<Outcome> State::run(const C& command) {
+Result<Affected> State::run(const C& command) {
   if constexpr (requires(NameCommands names) { names.run(command); }) {
     return NameCommands(catalog_).run(command);
   } else if constexpr (requires(LinkCommands links) { links.run(command); }) {
@@ -80,16 +80,16 @@ Result<Outcome> State::run(const C& command) {
     static_assert(std::is_same_v<C, RestoreMirror>, "a command that no part of the state runs");
     catalog_.mirror.restore(command.sequence, command.change);
   }
-  return Outcome{};
+  return Affected{};
 }
 
-Result<Outcome> State::add_benefactor(const AddBenefactor& command) {
+Result<Affected> State::add_benefactor(const AddBenefactor& command) {
   if (!command.id || command.id.value >= (1U << 24)) {
     return fail(Code::kInvalidArgument, "manager.add_benefactor");
   }
   benefactors_[command.id] = {command.id, command.life_high, command.life_low, command.arena_bytes,
                               command.host_name};
-  return Outcome{};
+  return Affected{};
 }
 
 void State::restore_counters(const RestoreCounters& command) {

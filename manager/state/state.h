@@ -29,10 +29,10 @@ namespace stdchk::manager {
 /// Limits: pointers into the state are valid until its next change.
 class State {
  public:
-  Result<Outcome> apply(const Command& command);
+  Result<Affected> apply(const Command& command);
   /// Applies a command on a file without a name, which the journal does not get. Such commands are
   /// not counted by lacks().
-  Result<Outcome> apply_unjournalled(const Command& command);
+  Result<Affected> apply_unjournalled(const Command& command);
   /// Returns the extents that lost their last reference since the last call.
   std::vector<FreedExtent> take_freed() { return catalog_.contents.take_freed(); }
   /// Returns data chunks of stripes that since the last call became unused except by their stripe.
@@ -85,8 +85,8 @@ class State {
 
  private:
   template <class C>
-  Result<Outcome> run(const C& command);
-  Result<Outcome> add_benefactor(const AddBenefactor& command);
+  Result<Affected> run(const C& command);
+  Result<Affected> add_benefactor(const AddBenefactor& command);
   void restore_counters(const RestoreCounters& command);
   void snapshot_files(const std::function<void(Command)>& emit) const;
   void snapshot_stripes(const std::function<void(Command)>& emit) const;

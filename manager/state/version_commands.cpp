@@ -31,7 +31,7 @@ Result<VersionCommands::Target> VersionCommands::check(const CommitVersion& comm
   return target;
 }
 
-Result<Outcome> VersionCommands::run(const CommitVersion& command) {
+Result<Affected> VersionCommands::run(const CommitVersion& command) {
   STDCHK_ASSIGN(Target target, check(command));
   if (command.same_as != 0) {
     if (target.file == nullptr || command.create) return fail(Code::kStale, "manager.commit");
@@ -51,7 +51,7 @@ Result<Outcome> VersionCommands::run(const CommitVersion& command) {
   if (!keeps_base) catalog_.note_image(file, replaced_content, command.replacing);
   file.ctime_ns = command.now_ns;
   for (const ChunkIndex held : written.held) catalog_.contents.release(held);
-  return Outcome{file.id, replaced.id};
+  return Affected{file.id, replaced.id};
 }
 
 /// Gives the committed file its name, and makes the file if it does not exist.
@@ -123,7 +123,7 @@ VersionData VersionCommands::next_version(const CommitVersion& command, const Fi
 /// Puts a drained version's bytes back into memory. This makes a new version, because readers of
 /// the old one know other chunks. Its place in the order of commits, and the drained file, stay as
 /// they are.
-Result<Outcome> VersionCommands::load(File& file, const CommitVersion& command) {
+Result<Affected> VersionCommands::load(File& file, const CommitVersion& command) {
   const VersionData& drained = file.newest;
   if (!file.parent || drained.version != command.same_as || !drained.drained) {
     return fail(Code::kStale, "manager.load");
@@ -151,24 +151,24 @@ Result<Outcome> VersionCommands::load(File& file, const CommitVersion& command) 
   catalog_.contents.refer(next);
   catalog_.set_newest(file, std::move(next));
   for (const ChunkIndex held : written.held) catalog_.contents.release(held);
-  return Outcome{file.id, {}};
+  return Affected{file.id, {}};
 }
 
-Result<Outcome> VersionCommands::run(const DrainStarted& command) {
+Result<Affected> VersionCommands::run(const DrainStarted& command) {
   File* file = files_.find(command.file);
   if (file == nullptr) return fail(Code::kNotFound, "manager.drain_started");
   file->in_drain = true;
   links_.leave_drained(*file, file->newest.written);
-  return Outcome{file->id, {}};
+  return Affected{file->id, {}};
 }
 
-Result<Outcome> VersionCommands::run(const Drained& command) {
+Result<Affected> VersionCommands::run(const Drained& command) {
   File* file = files_.find(command.file);
   if (file == nullptr || file->type != FileType::kRegular ||
       file->newest.version != command.version) {
     return fail(Code::kStale, "manager.drained");
   }
-  if (file->newest.drained) return Outcome{file->id, {}};
+  if (file->newest.drained) return Affected{file->id, {}};
   catalog_.commits.remove(*file);
   if (file->newest.stored_bytes > 0) {
     ++catalog_.history.drained_images;
@@ -180,10 +180,10 @@ Result<Outcome> VersionCommands::run(const Drained& command) {
   file->stale_in_drain = false;
   catalog_.commits.add(*file);
   links_.mirror_all(*file);
-  return Outcome{file->id, {}};
+  return Affected{file->id, {}};
 }
 
-Result<Outcome> VersionCommands::run(const DrainLost& command) {
+Result<Affected> VersionCommands::run(const DrainLost& command) {
   File* file = files_.find(command.file);
   if (file == nullptr || file->newest.version != command.version || !file->newest.drained) {
     return fail(Code::kStale, "manager.drain_lost");
@@ -194,10 +194,10 @@ Result<Outcome> VersionCommands::run(const DrainLost& command) {
   // Without this file its set is not whole there, whenever the file was written.
   links_.leave_drained(*file, kAfterAllCommits);
   catalog_.commits.add(*file);
-  return Outcome{file->id, {}};
+  return Affected{file->id, {}};
 }
 
-Result<Outcome> VersionCommands::run(const Evict& command) {
+Result<Affected> VersionCommands::run(const Evict& command) {
   File* file = files_.find(command.file);
   if (file == nullptr || file->newest.version != command.version || !file->newest.drained) {
     return fail(Code::kStale, "manager.evict");
@@ -210,10 +210,10 @@ Result<Outcome> VersionCommands::run(const Evict& command) {
       std::none_of(file->newest.slices.begin(), file->newest.slices.end(),
                    [&](const PackedSlice& slice) { return chunks.has_copies(slice.chunk); });
   catalog_.commits.add(*file);
-  return Outcome{file->id, {}};
+  return Affected{file->id, {}};
 }
 
-Result<Outcome> VersionCommands::run(const RestoreFile& command) {
+Result<Affected> VersionCommands::run(const RestoreFile& command) {
   STDCHK_TRY(check_map(command.map));
   const Attributes& from = command.attributes;
   File* parent = nullptr;
@@ -245,7 +245,7 @@ Result<Outcome> VersionCommands::run(const RestoreFile& command) {
   file.newest.mtime_ns = from.mtime_ns;
   if (from.type == FileType::kRegular) restore_content(file, command);
   if (parent != nullptr) catalog_.link(file, *parent, command.name);
-  return Outcome{file.id, {}};
+  return Affected{file.id, {}};
 }
 
 void VersionCommands::restore_content(File& file, const RestoreFile& command) {

@@ -19,12 +19,12 @@ class VersionCommands {
   explicit VersionCommands(Catalog& catalog)
       : catalog_(catalog), files_(catalog.files), links_(catalog) {}
 
-  Result<Outcome> run(const CommitVersion& command);
-  Result<Outcome> run(const DrainStarted& command);
-  Result<Outcome> run(const Drained& command);
-  Result<Outcome> run(const DrainLost& command);
-  Result<Outcome> run(const Evict& command);
-  Result<Outcome> run(const RestoreFile& command);
+  Result<Affected> run(const CommitVersion& command);
+  Result<Affected> run(const DrainStarted& command);
+  Result<Affected> run(const Drained& command);
+  Result<Affected> run(const DrainLost& command);
+  Result<Affected> run(const Evict& command);
+  Result<Affected> run(const RestoreFile& command);
 
  private:
   /// The files and the directory that a commit concerns.
@@ -44,7 +44,7 @@ class VersionCommands {
                      const ContentTable::Resolved& written);
   VersionData next_version(const CommitVersion& command, const File& file,
                            const ContentTable::Resolved& written);
-  Result<Outcome> load(File& file, const CommitVersion& command);
+  Result<Affected> load(File& file, const CommitVersion& command);
   void restore_content(File& file, const RestoreFile& command);
 
   Catalog& catalog_;

@@ -127,7 +127,7 @@ TEST_CASE("a copy beside another on its host goes when there are enough without 
   REQUIRE(range);
   const Extent added{third, range->offset};
   pool.service->pool().execute(ChangeCopies{{{copies[0], chunk.name, chunk.length, added, {}}}},
-                               [](const Result<manager::Outcome>&) {});
+                               [](const Result<manager::Affected>&) {});
   REQUIRE(pool.copies_of(*file).size() == 3);
   pool.service->planners().copies.examine(index);
   pool.live(2s);

@@ -178,7 +178,7 @@ TEST_CASE("a manager that was killed is not taken for one with a damaged journal
     // Unanswered commands are lost.
     pool.world.journal.set_automatic(false);
     pool.world.service->pool().execute(SetPolicy{kRootFile, {}, 1},
-                                       [](const Result<manager::Outcome>&) {});
+                                       [](const Result<manager::Affected>&) {});
     const auto dropped = pool.world.journal.drop_unsynced();
     pool.world.journal.set_automatic(true);
     pool.restart_without(0);
