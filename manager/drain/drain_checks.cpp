@@ -8,7 +8,7 @@
 
 namespace stdchk::manager {
 
-/// A Waiting is one look-up, until it is answered.
+/// A Waiting is a look-up of drained files without its answer yet.
 struct DrainChecks::Waiting {
   Found found;
   Done done;
@@ -69,7 +69,7 @@ void DrainChecks::look_at_prints(std::vector<Looked> looked,
                 waiting](const std::optional<std::vector<FilePrint>>& prints) {
                  if (alive.expired()) return;
                  if (prints) return compare_prints(looked, *prints, waiting);
-                 // One file that hangs must not keep all memory from being given up.
+                 // A hanging file must not keep the memory of all files from being given up.
                  if (waiting->unknown == Unknown::kIsBelieved) {
                    return waiting->done(waiting->found);
                  }

@@ -84,7 +84,7 @@ void DrainedPrints::finish(std::uint64_t number,
   const Waiting waiting = std::move(found->second);
   waiting_.erase(found);
   reactor_.cancel(waiting.timer);
-  // A look that nobody waits for any more costs the storage nothing.
+  // Without a waiting caller, a look not yet begun is dropped: storage is spared.
   if (!prints) {
     const MutexLock lock(shared_->mutex);
     std::erase_if(shared_->looks, [&](const auto& look) { return look.number == number; });

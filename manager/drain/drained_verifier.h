@@ -14,14 +14,13 @@
 
 namespace stdchk::manager {
 
-/// A DrainedVerifier has benefactors read drained files whose print is not the one that the pool
-/// knows, and compare them with the checksums of their chunks. Right bytes make the new print
-/// known.
+/// A DrainedVerifier has benefactors read drained files with an unknown print, and compare them
+/// with the checksums of their chunks. Right bytes make the new print known.
 ///
 /// Threads: the reactor's.
-/// Limits: one file at a time; the others wait. A part of a chunk has no checksum of its own. So a
-///   file with such parts counts as changed when memory has all of it, and is drained again.
-///   Otherwise its parts are not compared. Nor are holes, and bytes without a checksum.
+/// Limits: one file at a time; the others wait. Parts of chunks have no checksums. A file with such
+///   parts counts as changed while memory has all bytes of the file, and is drained again.
+///   Without these bytes, parts are not compared. Holes and bytes without a checksum never are.
 class DrainedVerifier {
  public:
   enum class Verdict : std::uint8_t {

@@ -118,7 +118,7 @@ def test_a_file_with_the_size_and_time_of_the_drained_file_is_not_safe_for_that(
     replace_alike(there, os.urandom(len(content)))
     told = safe(pool, image)
     assert not told["safe"] and told["unsafe"][0]["missing"]
-    # Memory has the image, so it is drained again.
+    # The pool drains the image again, because memory still has its bytes.
     wait_until(lambda: safe(pool, image).get("safe"), "the second drain")
     assert there.read_bytes() == content
     damage(there, 1_000_000)
