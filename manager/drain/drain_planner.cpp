@@ -56,6 +56,11 @@ bool may_drain(const Pool& pool) {
   return !may || may();
 }
 
+/// Returns true when a client must not expect the file's drain soon.
+bool has_failed(const Pool& pool, const DrainFailures& failures, FileId file) {
+  return !may_drain(pool) || failures.has_failed(file);
+}
+
 }  // namespace
 
 DrainPlanner::DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber,
@@ -130,11 +135,7 @@ void DrainPlanner::run() {
 DrainState DrainPlanner::state_of(FileId file) const {
   if (jobs_.count(file) > 0) return DrainState::kRunning;
   if (sets_.skips(*pool_.state().file(file))) return DrainState::kNone;
-  return has_failed(file) ? DrainState::kFailed : DrainState::kPending;
-}
-
-bool DrainPlanner::has_failed(FileId file) const {
-  return !may_drain(pool_) || failures_.has_failed(file);
+  return has_failed(pool_, failures_, file) ? DrainState::kFailed : DrainState::kPending;
 }
 
 void DrainPlanner::prioritise_below(FileId below) {
@@ -199,7 +200,7 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
     reply.pending_bytes += file.newest.stored_bytes;
     const auto job = jobs_.find(file.id);
     const bool tried_again = job != jobs_.end() && !job->second.hangs;
-    if (has_failed(file.id) && !tried_again) ++reply.failed_files;
+    if (has_failed(pool_, failures_, file.id) && !tried_again) ++reply.failed_files;
   });
   // Pending changes of names count, too: without them the directory differs from the pool.
   const std::string path = state.path(*state.file(below));

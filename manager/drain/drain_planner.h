@@ -156,7 +156,6 @@ class DrainPlanner {
   void drop_temporaries();
   void drop_left(bool all);
   void drop_unused_asides();
-  bool has_failed(FileId file) const;
   bool is_path_in_use(const msg::MirrorChange& change) const;
   Job* job_of(FileId file, std::uint64_t number);
 
