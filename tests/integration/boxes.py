@@ -1,6 +1,7 @@
 """Jobs in containers: a pool, a base file system made by scripts/trixie-root, and `stdchk run`."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -41,10 +42,17 @@ class Base:
         self.criu = self.root / "criu-here"
         folder = self.root / "opt" / "stdchk-test"
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(RING, folder / "ring.c")
-        for library in ("mpich", "openmpi"):
-            run("chroot", self.root, f"mpicc.{library}", "-O2", "-o", f"/opt/stdchk-test/ring-{library}",
-                "/opt/stdchk-test/ring.c")
+        # Other files of tests use this root at the same time. A program that containers run must not change.
+        with open(folder / "lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            source = folder / "ring.c"
+            if source.exists() and source.read_bytes() == RING.read_bytes():
+                return
+            shutil.copy(RING, folder / "new.c")
+            for library in ("mpich", "openmpi"):
+                run("chroot", self.root, f"mpicc.{library}", "-O2", "-o", "/opt/stdchk-test/new", "/opt/stdchk-test/new.c")
+                (folder / "new").rename(folder / f"ring-{library}")
+            (folder / "new.c").rename(source)
 
 
 class Pool:

@@ -110,7 +110,7 @@ class Recorded {
     Ask ask;
     ask.by_unicast = true;
     ask.wants = {{0, 1, 1}};
-    const std::vector<std::byte> datagram = sealed(datagrams_, AskMessage{id, ask});
+    std::vector<std::byte> datagram = sealed(datagrams_, AskMessage{id, ask});
     send(sender, datagram);
     return datagram;
   }

@@ -163,16 +163,18 @@ TEST_CASE("a recorded order is fetched ahead of a clone that begins as the one b
 
 TEST_CASE("threads that want the same blocks fetch each once") {
   Scene scene(256 * kBlockBytes);
+  constexpr int kThreads = 4;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   std::atomic<int> fetched{0};  // the main thread alone uses Catch2's macros
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       Piece piece = make_piece();
       if (scene.image->fetch({0, 256}, piece)) ++fetched;
     });
   }
   for (std::thread& each : threads) each.join();
-  CHECK(fetched == 4);
+  CHECK(fetched == kThreads);
   CHECK(scene.memory_is_right(0, 256 * kBlockBytes));
   CHECK(scene.counts.bytes_ahead == 256 * kBlockBytes);
 }
