@@ -198,22 +198,29 @@ TEST_CASE("keep removes old directories, and their markers first") {
 TEST_CASE("a directory without files stays until it is old: its program is about to write") {
   Training training;
   auto& [world, benefactor, client, trainer] = training;
+  const auto live = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      benefactor.beat();
+      REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+      world.pass(1s);
+    }
+  };
   trainer.set_policy("set=directory set-names=step-* marker=.metadata keep=1 purge-after=60s");
   trainer.make_directory("step-1");
   trainer.write("step-1/0");
   trainer.write("step-1/.metadata");
   trainer.make_directory("step-2");
-  world.pass(30s);
+  live(30);
   CHECK(trainer.latest() == "step-1");
   REQUIRE(client.lookup("step-2"));
   trainer.write("step-2/0");
   trainer.write("step-2/.metadata");
   trainer.make_directory("step-3");
-  world.pass(30s);
+  live(30);
   CHECK(trainer.latest() == "step-2");
   CHECK_FALSE(client.lookup("step-1"));
   CHECK(client.lookup("step-3"));
-  world.pass(60s);
+  live(60);
   CHECK_FALSE(client.lookup("step-3"));
   CHECK(client.lookup("step-2"));
 }

@@ -59,6 +59,7 @@ struct SmallPool {
         msg::Place{opened.session, {}, bytes, {}, {}, static_cast<std::uint32_t>(bytes)});
     if (!placed) return fail(placed.error());
     auto commit = TestClient::commit_of(opened.session, placed->grants.at(0), 0, kLength, chunk);
+    commit.written.chunks[0].crc = 7;
     commit.same_as = same_as;
     commit.end = true;
     const auto committed = client->call(commit);
