@@ -62,6 +62,7 @@ void DrainChecks::look_at_prints(std::vector<Looked> looked,
                 [&](const Looked& one) { return !waiting->found.there.contains(one.file); });
   if (!prints_.can_look() || looked.empty()) return waiting->done(waiting->found);
   std::vector<std::string> paths;
+  paths.reserve(looked.size());
   for (const Looked& one : looked) paths.push_back(one.wanted.path);
   const Duration left = std::min<Duration>(limits::kCallDeadline, waiting->deadline - pool_.now());
   prints_.look(std::move(paths), left,

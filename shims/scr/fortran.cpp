@@ -1,8 +1,10 @@
 // SCR's subroutines for Fortran, with the calling convention of gfortran 8 and later. Names have
 // lower case and a '_' at the end. The lengths of texts follow all arguments, as size_t.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "shims/scr/scr.h"
 
@@ -15,10 +17,9 @@ std::string from_fortran(const char* text, std::size_t length) {
 
 // Fills the rest with blanks. Returns whether the text fits.
 bool to_fortran(const char* text, char* out, std::size_t length) {
-  const std::size_t size = std::strlen(text);
-  if (size > length) return false;
-  std::memcpy(out, text, size);
-  std::memset(out + size, ' ', length - size);
+  const std::string_view from = text;
+  if (from.size() > length) return false;
+  std::fill_n(std::copy(from.begin(), from.end(), out), length - from.size(), ' ');
   return true;
 }
 

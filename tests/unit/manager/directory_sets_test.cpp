@@ -100,6 +100,13 @@ struct Training {
     world.start();
     return world;
   }
+  void live(int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      benefactor.beat();
+      REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
+      world.pass(1s);
+    }
+  }
 
   World world;
   TestBenefactor benefactor;
@@ -198,29 +205,22 @@ TEST_CASE("keep removes old directories, and their markers first") {
 TEST_CASE("a directory without files stays until it is old: its program is about to write") {
   Training training;
   auto& [world, benefactor, client, trainer] = training;
-  const auto live = [&](int seconds) {
-    for (int i = 0; i < seconds; ++i) {
-      benefactor.beat();
-      REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
-      world.pass(1s);
-    }
-  };
   trainer.set_policy("set=directory set-names=step-* marker=.metadata keep=1 purge-after=60s");
   trainer.make_directory("step-1");
   trainer.write("step-1/0");
   trainer.write("step-1/.metadata");
   trainer.make_directory("step-2");
-  live(30);
+  training.live(30);
   CHECK(trainer.latest() == "step-1");
   REQUIRE(client.lookup("step-2"));
   trainer.write("step-2/0");
   trainer.write("step-2/.metadata");
   trainer.make_directory("step-3");
-  live(30);
+  training.live(30);
   CHECK(trainer.latest() == "step-2");
   CHECK_FALSE(client.lookup("step-1"));
   CHECK(client.lookup("step-3"));
-  live(60);
+  training.live(60);
   CHECK_FALSE(client.lookup("step-3"));
   CHECK(client.lookup("step-2"));
 }
@@ -254,11 +254,7 @@ TEST_CASE("whenever the pool is lost, what the pointer names is whole in the dra
     benefactor.hangs.clear();
     for (rpc::Responder& late : benefactor.hung) late(msg::Reply{msg::DrainPieces::Reply{}});
     benefactor.hung.clear();
-    for (int i = 0; i < 5; ++i) {
-      benefactor.beat();
-      REQUIRE(client.call(msg::ClientHeartbeat{client.id}));
-      world.pass(1s);
-    }
+    training.live(5);
     // The pool may be lost after each of these steps: each beginning of the list is a drain
     // directory.
     std::map<std::string, std::uint64_t> there;

@@ -327,6 +327,7 @@ TEST_CASE("a drained file with another print is compared before it is called saf
     pool.world.service->planners().prints.set_look(
         [&](const std::vector<std::string>& paths, Duration, const KnownPrints::Done& done) {
           std::vector<FilePrint> out;
+          out.reserve(paths.size());
           for (const std::string& path : paths) out.push_back(prints[path]);
           done(answers ? std::optional(out) : std::nullopt);
         });
