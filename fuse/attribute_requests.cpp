@@ -22,7 +22,9 @@ void AttributeRequests::getattr(fuse_req_t request, fuse_ino_t number, fuse_file
     fuse_reply_attr(request, &out, kCacheSeconds);
     return;
   }
-  struct stat out = stat_of(entries_.view(*node));
+  const Attributes now = entries_.view(*node);
+  if (now.version != node->version()) follower_.look(node);
+  struct stat out = stat_of(now);
   fuse_reply_attr(request, &out, kCacheSeconds);
 }
 

@@ -122,9 +122,13 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
 std::uint64_t FileRequests::keep(std::unique_ptr<Handle> handle) {
   Handle* address = handle.get();
   if (!handle->direct) handle->node->cached_opens++;
-  if (handle->writes) {
+  {
     const WriterLock lock(handle->node->mutex);
-    handle->node->writers.push_back(handle->file.get());
+    if (handle->writes) {
+      handle->node->writers.push_back(handle->file.get());
+    } else {
+      handle->node->readers.push_back(handle->file);
+    }
   }
   const MutexLock lock(mutex_);
   handles_[address] = std::move(handle);
@@ -311,16 +315,17 @@ Status FileRequests::check_room(std::uint64_t bytes) {
   return {};
 }
 
-/// fallocate(2). Punches only holes that reach the end of the file. Allocation within the file
-/// changes nothing: a range takes space when it is written.
+/// fallocate(2). Holes that reach the end of the file take no space. Other holes are zeros, because
+/// a commit can lay ranges over a version but take none away. Allocation within the file changes
+/// nothing: a range takes space when it is written.
 Status FileRequests::allocate(Handle& handle, int mode, std::uint64_t from, std::uint64_t end) {
   const std::uint64_t size = handle.file->attributes().size_bytes;
   const bool keeps_size = (mode & FALLOC_FL_KEEP_SIZE) != 0;
   const int kind = mode & ~FALLOC_FL_KEEP_SIZE;
   if (kind == FALLOC_FL_PUNCH_HOLE && keeps_size) {
     if (from >= size) return {};
-    if (end < size) return fail(Code::kUnsupported, "mount.fallocate");
     handle.node->changed = true;
+    if (end < size) return write_zeros(*handle.file, from, end);
     STDCHK_TRY(handle.file->truncate(from));
     return handle.file->truncate(size);
   }
@@ -379,6 +384,10 @@ void FileRequests::end_open(Handle& handle) {
   NodePtr node = handle.node;
   if (!handle.direct) node->cached_opens--;
   if (!handle.writes) {
+    {
+      const WriterLock lock(node->mutex);
+      std::erase(node->readers, handle.file);
+    }
     Status closed = handle.file->close();
     if (!closed) log::warning("Closing a reader failed: {}", describe(closed.error()));
   } else {

@@ -12,7 +12,7 @@ namespace stdchk::mount {
 /// A Handle is one open of a regular file. The kernel carries its address as file handle.
 struct Handle {
   NodePtr node;
-  std::unique_ptr<client::File> file;
+  std::shared_ptr<client::File> file;
   bool writes = false;
   bool direct = false;
   std::atomic<bool> killed{false};      ///< its last FLUSH came from a process that a signal ended

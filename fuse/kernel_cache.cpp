@@ -49,6 +49,22 @@ void KernelCache::drop_pages(const Node& node, off_t offset, std::size_t size) {
   });
 }
 
+void KernelCache::grew(const Node& node, std::uint64_t before, std::uint64_t now, std::byte last) {
+  // The last page has zeros behind the earlier end.
+  const auto valid = static_cast<off_t>(before & ~std::uint64_t{4095});
+  notifier_.post([id = node.id, valid, now, last](fuse_session* session) mutable {
+    fuse_lowlevel_notify_inval_inode(session, id, valid, 0);
+    fuse_bufvec data{};
+    data.count = 1;
+    data.buf[0].size = 1;
+    data.buf[0].mem = &last;
+    data.buf[0].fd = -1;
+    fuse_lowlevel_notify_store(session, id, static_cast<off_t>(now - 1), &data,
+                               static_cast<fuse_buf_copy_flags>(0));
+    fuse_lowlevel_notify_inval_inode(session, id, valid, 0);
+  });
+}
+
 void KernelCache::entry_changed(FileId directory, const std::string& name) {
   notifier_.post([this, directory, name](fuse_session*) {
     if (auto node = nodes_.current(directory)) expire_entry(node->id, name);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "fuse/node_table.h"
@@ -27,6 +29,9 @@ class KernelCache {
   void expire_node(const Node& node);
   /// A write has gone around the page cache while other opens use it.
   void drop_pages(const Node& node, off_t offset, std::size_t size);
+  /// The pages of the node are valid up to `before`. Its file is longer now and ends with `last`:
+  /// with the write-back cache the kernel takes no size from attributes, but from data.
+  void grew(const Node& node, std::uint64_t before, std::uint64_t now, std::byte last);
   // Another mount has changed the file.
   void entry_changed(FileId directory, const std::string& name);
   void file_changed(FileId file);

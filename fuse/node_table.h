@@ -38,6 +38,8 @@ struct Node {
   std::string name STDCHK_GUARDED_BY(mutex);
   /// The node's open Files for writing; if there is any, a session is open.
   std::vector<client::File*> writers STDCHK_GUARDED_BY(mutex);
+  /// The node's Files that are open for reading only.
+  std::vector<std::shared_ptr<client::File>> readers STDCHK_GUARDED_BY(mutex);
   /// The time that utimens() set after the last write.
   std::optional<std::int64_t> mtime_set STDCHK_GUARDED_BY(mutex);
 
@@ -48,7 +50,8 @@ struct Node {
   std::atomic<bool> changed{false};  ///< written to since it became a session's node
   /// How often a lock has made an open of this node go on with the newest version.
   std::atomic<std::uint64_t> refreshes{0};
-  std::atomic<int> cached_opens{0};  ///< opens that use the page cache
+  std::atomic<bool> being_followed{false};  ///< the Follower has the node
+  std::atomic<int> cached_opens{0};         ///< opens that use the page cache
   /// Renamed, and the kernel has not yet flushed the times of its inode, as it does before the call
   /// returns. When the caller was killed in between, the kernel fails the next write to the inode.
   std::atomic<bool> times_due{false};

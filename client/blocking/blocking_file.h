@@ -38,6 +38,8 @@ class BlockingFile final : public File {
   Status close() override;
   SessionFigures figures() const override;
   Status refresh() override;
+  Result<std::unique_ptr<File>> find_grown() override;
+  void follow(const File& grown) override;
 
   /// Succeeds when a reader knows its version; kWouldBlock before.
   Status readable(Lock& lock) const STDCHK_REQUIRES(engine_lock) { return file_.opened(lock); }
@@ -63,6 +65,7 @@ class BlockingFile final : public File {
   bool early() const STDCHK_REQUIRES(engine_lock);
   Status promise(const Result<CompletionPtr>& begun) STDCHK_REQUIRES(engine_lock);
   Status leave(Lock& lock) STDCHK_REQUIRES(engine_lock);
+  Result<bool> begins_alike(BlockingFile& other, std::uint64_t from, std::uint64_t end);
   Status redundant(Lock& lock) STDCHK_REQUIRES(engine_lock);
 
   BlockingFilesystem& filesystem_;
