@@ -426,8 +426,9 @@ def test_without_any_memory_of_the_record_down_ends_what_runs(pool):
     pool.up(benefactors=2, memory="64M", drain=False)
     pids = [member["pid"] for member in pool.record["members"]]
     second = pool.mount_by_hand("second")  # has the secret of the same directory, and no record
-    os.kill(pool.pids("mount")[0], signal.SIGTERM)
-    wait_until(lambda: not is_mounted(pool.mount), "the end of the mount")
+    [first] = pool.pids("mount")
+    os.kill(first, signal.SIGTERM)
+    wait_until(lambda: not is_running(first), "the end of the mount, which keeps the record")
     shutil.rmtree(pool.runtime / "stdchk")
     done = pool.stdchk("down", second)
     assert "no process keeps its record" in done.stderr
