@@ -22,7 +22,9 @@ void AttributeRequests::getattr(fuse_req_t request, fuse_ino_t number, fuse_file
     fuse_reply_attr(request, &out, kCacheSeconds);
     return;
   }
-  struct stat out = stat_of(entries_.view(*node));
+  const auto in_pool = filesystem_.attributes(node->file);
+  if (in_pool) follower_.look(node, *in_pool);
+  struct stat out = stat_of(Entries::view(*node, in_pool));
   fuse_reply_attr(request, &out, kCacheSeconds);
 }
 

@@ -5,6 +5,7 @@
 #include "client/api/filesystem.h"
 #include "core/base/clock.h"
 #include "fuse/entries.h"
+#include "fuse/follower.h"
 #include "fuse/kernel_cache.h"
 #include "fuse/node_table.h"
 #include "fuse/request.h"
@@ -19,13 +20,14 @@ namespace stdchk::mount {
 class AttributeRequests {
  public:
   AttributeRequests(client::Filesystem& filesystem, Clock& clock, NodeTable& nodes,
-                    Entries& entries, SetIdBits& set_id, KernelCache& cache)
+                    Entries& entries, SetIdBits& set_id, KernelCache& cache, Follower& follower)
       : filesystem_(filesystem),
         clock_(clock),
         nodes_(nodes),
         entries_(entries),
         set_id_(set_id),
-        cache_(cache) {}
+        cache_(cache),
+        follower_(follower) {}
 
   void getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info* info);
   void setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int mask,
@@ -42,6 +44,7 @@ class AttributeRequests {
   Entries& entries_;
   SetIdBits& set_id_;
   KernelCache& cache_;
+  Follower& follower_;
 };
 
 }  // namespace stdchk::mount

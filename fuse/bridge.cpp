@@ -11,12 +11,13 @@ Bridge::Bridge(client::Filesystem& filesystem, Clock& clock, const Attributes& r
       options_(options),
       nodes_(root),
       cache_(nodes_),
+      follower_(cache_),
       refused_(clock),
       set_id_(filesystem, exchange_),
       choice_(filesystem, clock, nodes_, exchange_, options.read_mode),
       entries_(filesystem, nodes_),
       names_(filesystem, nodes_, entries_, refused_, options.writeback),
-      attributes_(filesystem, clock, nodes_, entries_, set_id_, cache_),
+      attributes_(filesystem, clock, nodes_, entries_, set_id_, cache_, follower_),
       xattrs_(filesystem, nodes_, entries_, choice_, options.writeback),
       files_({filesystem, nodes_, cache_, choice_, refused_, set_id_, counts_, exchange_},
              options.commit_unseen_writers),
@@ -26,6 +27,7 @@ Bridge::~Bridge() { stop(); }
 
 void Bridge::start(fuse_session* session) {
   cache_.start(session);
+  follower_.start();
   files_.start(session);
   filesystem_.set_cache_events(
       {[this](FileId directory, const std::string& name) { cache_.entry_changed(directory, name); },
@@ -35,6 +37,7 @@ void Bridge::start(fuse_session* session) {
 void Bridge::stop() {
   filesystem_.set_cache_events({});
   files_.stop();
+  follower_.stop();
   cache_.stop();
 }
 

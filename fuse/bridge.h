@@ -8,6 +8,7 @@
 #include "fuse/directory_requests.h"
 #include "fuse/entries.h"
 #include "fuse/file_requests.h"
+#include "fuse/follower.h"
 #include "fuse/init_exchange.h"
 #include "fuse/kernel_cache.h"
 #include "fuse/name_requests.h"
@@ -65,6 +66,7 @@ class Bridge {
   NodeTable nodes_;
   InitExchange exchange_;
   KernelCache cache_;
+  Follower follower_;
   RefusedOpens refused_;
   SetIdBits set_id_;
   CacheChoice choice_;

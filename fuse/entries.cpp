@@ -51,17 +51,17 @@ client::Owner owner_of(fuse_req_t request, const Node& parent, mode_t mode) {
   return owner;
 }
 
-Attributes Entries::view(Node& node) {
-  auto now = filesystem_.attributes(node.file);
+Attributes Entries::view(const Node& node, const Result<Attributes>& in_pool) {
   const ReaderLock lock(node.mutex);
   Attributes own = node.last;
   bool session = !node.writers.empty();
   if (session) own = node.writers.front()->attributes();
-  if (!now) {
-    own.link_count = node.unlinked || now.error().code == Code::kNotFound ? 0 : own.link_count;
+  if (!in_pool) {
+    const bool is_gone = node.unlinked || in_pool.error().code == Code::kNotFound;
+    if (is_gone) own.link_count = 0;
     return own;
   }
-  Attributes shown = *now;
+  Attributes shown = *in_pool;
   if (node.type == FileType::kRegular && (session || shown.version != own.version)) {
     shown.size_bytes = own.size_bytes;
     // Bytes that are not stored yet count too: tools take a file with few blocks for a sparse file.

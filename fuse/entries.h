@@ -31,7 +31,9 @@ class Entries {
 
   /// Returns the attributes that users see. Names, modes and times come from the pool. Size and
   /// version are those of this node, which may belong to a session or to an older version.
-  Attributes view(Node& node);
+  Attributes view(Node& node) { return view(node, filesystem_.attributes(node.file)); }
+  /// The same, where the caller has asked the pool already.
+  static Attributes view(const Node& node, const Result<Attributes>& in_pool);
   static fuse_entry_param entry_of(const Node& node, const Attributes& attributes);
   /// Finds or makes the node, and counts a reference of the kernel to it.
   Result<fuse_entry_param> make(const Attributes& attributes, fuse_ino_t parent,

@@ -123,9 +123,14 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
 std::uint64_t FileRequests::keep(std::unique_ptr<Handle> handle) {
   Handle* address = handle.get();
   if (!handle->direct) handle->node->cached_opens++;
-  if (handle->writes) {
+  {
     const WriterLock lock(handle->node->mutex);
-    handle->node->writers.push_back(handle->file.get());
+    if (handle->writes) {
+      handle->node->writers.push_back(handle->file.get());
+    } else {
+      handle->place = handle->node->readers.size();
+      handle->node->readers.push_back(address);
+    }
   }
   const MutexLock lock(mutex_);
   handles_[address] = std::move(handle);
@@ -381,6 +386,13 @@ void FileRequests::end_open(Handle& handle) {
   NodePtr node = handle.node;
   if (!handle.direct) node->cached_opens--;
   if (!handle.writes) {
+    {
+      const WriterLock lock(node->mutex);
+      Handle* const last = node->readers.back();
+      last->place = handle.place;
+      node->readers[handle.place] = last;
+      node->readers.pop_back();
+    }
     Status closed = handle.file->close();
     if (!closed) log::warning("Closing a reader failed: {}", describe(closed.error()));
   } else {

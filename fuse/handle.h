@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -12,7 +13,8 @@ namespace stdchk::mount {
 /// A Handle is one open of a regular file. The kernel carries its address as file handle.
 struct Handle {
   NodePtr node;
-  std::unique_ptr<client::File> file;
+  std::shared_ptr<client::File> file;  ///< shared with the Follower while it compares versions
+  std::size_t place = 0;               ///< of a reader in Node::readers; guarded by Node::mutex
   bool writes = false;
   bool direct = false;
   std::atomic<bool> killed{false};      ///< its last FLUSH came from a process that a signal ended

@@ -49,6 +49,22 @@ void KernelCache::drop_pages(const Node& node, off_t offset, std::size_t size) {
   });
 }
 
+void KernelCache::grow(const Node& node, std::uint64_t size_bytes, std::byte last) {
+  notifier_.post([id = node.id, size_bytes, last](fuse_session* session) mutable {
+    // The page with the earlier end has zeros behind it.
+    fuse_lowlevel_notify_inval_inode(session, id, 0, 0);
+    fuse_bufvec data{};
+    data.count = 1;
+    data.buf[0].size = 1;
+    data.buf[0].mem = &last;
+    data.buf[0].fd = -1;
+    fuse_lowlevel_notify_store(session, id, static_cast<off_t>(size_bytes - 1), &data,
+                               static_cast<fuse_buf_copy_flags>(0));
+    // The page that was stored has one byte of the file.
+    fuse_lowlevel_notify_inval_inode(session, id, static_cast<off_t>(size_bytes - 1), 1);
+  });
+}
+
 void KernelCache::entry_changed(FileId directory, const std::string& name) {
   notifier_.post([this, directory, name](fuse_session*) {
     if (auto node = nodes_.current(directory)) expire_entry(node->id, name);

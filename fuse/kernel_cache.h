@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "fuse/node_table.h"
@@ -27,6 +29,10 @@ class KernelCache {
   void expire_node(const Node& node);
   /// A write has gone around the page cache while other opens use it.
   void drop_pages(const Node& node, off_t offset, std::size_t size);
+  /// The node's file has grown to `size_bytes` and ends with `last`. Drops the node's pages, and
+  /// tells the kernel the size by its last byte: with the write-back cache the kernel takes no size
+  /// from attributes.
+  void grow(const Node& node, std::uint64_t size_bytes, std::byte last);
   // Another mount has changed the file.
   void entry_changed(FileId directory, const std::string& name);
   void file_changed(FileId file);

@@ -21,6 +21,8 @@ namespace stdchk::mount {
 /// the generation number beside it is always 1.
 using NodeId = std::uint64_t;
 
+struct Handle;
+
 /// A Node is one inode for the kernel. A directory or symbolic link has one node. A regular file
 /// has one node for each version that the kernel has seen, because a node's page cache must hold
 /// only one version. Users see the file id as inode number, which stays the same.
@@ -38,6 +40,8 @@ struct Node {
   std::string name STDCHK_GUARDED_BY(mutex);
   /// The node's open Files for writing; if there is any, a session is open.
   std::vector<client::File*> writers STDCHK_GUARDED_BY(mutex);
+  /// The node's opens for reading only, in any order. Each knows its place here.
+  std::vector<Handle*> readers STDCHK_GUARDED_BY(mutex);
   /// The time that utimens() set after the last write.
   std::optional<std::int64_t> mtime_set STDCHK_GUARDED_BY(mutex);
 
@@ -48,6 +52,9 @@ struct Node {
   std::atomic<bool> changed{false};  ///< written to since it became a session's node
   /// How often a lock has made an open of this node go on with the newest version.
   std::atomic<std::uint64_t> refreshes{0};
+  std::atomic<bool> being_followed{false};  ///< the Follower has the node
+  /// The newest version that the Follower has compared with this node's version.
+  std::atomic<Version> compared{0};
   std::atomic<int> cached_opens{0};  ///< opens that use the page cache
   /// A name or an attribute has changed, and the kernel has not flushed the inode's times yet. It
   /// flushes them before the call returns. If the caller is killed in between, the kernel fails the

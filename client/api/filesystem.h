@@ -138,6 +138,12 @@ class File {
   /// those of that version. To be called when a lock was taken. Bytes that another opener writes
   /// meanwhile stay.
   virtual Status refresh() { return fail(Code::kUnsupported, "client.refresh"); }
+  /// Requires a reader. Returns a reader of the newest version if that version is longer and begins
+  /// with all bytes of this version; nullptr otherwise. Limits: 100,000 slices, and 64 MiB that
+  /// equal chunk names do not cover. Beyond a limit the answer is nullptr.
+  virtual Result<std::unique_ptr<File>> find_grown() { return std::unique_ptr<File>(); }
+  /// For a reader: goes on with the version of `grown`, a result of find_grown() of this version.
+  virtual void follow(const File& grown) { (void)grown; }
 };
 
 /// Notices of changes made elsewhere in the pool, for caches above this library. They are called on

@@ -1,13 +1,36 @@
 #include "client/blocking/blocking_file.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
 
 namespace stdchk::client {
+namespace {
+
+constexpr std::uint64_t kComparedMax = 64 * limits::kMiB;
+constexpr std::size_t kComparedAtOnce = 256 * limits::kKiB;
+
+/// Compares the bytes of two files in [from, end).
+Result<bool> begin_alike(File& one, File& other, std::uint64_t from, std::uint64_t end) {
+  std::vector<std::byte> ones(kComparedAtOnce);
+  std::vector<std::byte> others(kComparedAtOnce);
+  while (from < end) {
+    const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(ones.size(), end - from));
+    STDCHK_ASSIGN(const std::size_t first, one.read(from, MutableByteSpan(ones).first(bytes)));
+    STDCHK_ASSIGN(const std::size_t second, other.read(from, MutableByteSpan(others).first(bytes)));
+    if (first != bytes || second != bytes) return false;
+    if (std::memcmp(ones.data(), others.data(), bytes) != 0) return false;
+    from += bytes;
+  }
+  return true;
+}
+
+}  // namespace
 
 /// A Measured times one call that may have to wait for the pool, and keeps the longest time so far
 /// in `totals().longest_call_ns`.
@@ -418,6 +441,41 @@ Status BlockingFile::refresh() {
   STDCHK_TRY(usable());
   return filesystem_.wait(lock, filesystem_.deadline(),
                           [&]() STDCHK_REQUIRES(engine_lock) { return file_.refresh(lock, now); });
+}
+
+Result<std::unique_ptr<File>> BlockingFile::find_grown() {
+  const Attributes now = attributes();
+  STDCHK_ASSIGN(const Attributes newest, filesystem_.attributes(id()));
+  if (newest.version == now.version || newest.size_bytes <= now.size_bytes) return nullptr;
+  // The bytes are read by a File of their own: this File's read-ahead belongs to its user.
+  std::unique_ptr<BlockingFile> earlier;
+  std::unique_ptr<BlockingFile> grown;
+  std::optional<std::uint64_t> same;
+  {
+    Engine& engine = filesystem_.engine();
+    Lock lock(engine.shared().mutex);
+    STDCHK_TRY(usable());
+    const auto open = [&](VersionMapPtr map) {
+      return std::make_unique<BlockingFile>(filesystem_, id(), nullptr, std::move(map), Time{});
+    };
+    const VersionMapPtr own = file_.version_map();
+    if (own == nullptr) return nullptr;
+    earlier = open(own);
+    grown = open(engine.maps().open(id()));
+    STDCHK_TRY(filesystem_.wait(lock, filesystem_.deadline(), [&]() STDCHK_REQUIRES(engine_lock) {
+      return earlier->file_.compare(grown->file_, same);
+    }));
+  }
+  const bool is_longer = grown->attributes().size_bytes > now.size_bytes;
+  if (!is_longer || !same || *same + kComparedMax < now.size_bytes) return nullptr;
+  STDCHK_ASSIGN(const bool is_alike, begin_alike(*earlier, *grown, *same, now.size_bytes));
+  if (!is_alike) return nullptr;
+  return grown;
+}
+
+void BlockingFile::follow(const File& grown) {
+  const Lock lock(filesystem_.engine().shared().mutex);
+  if (!closed_) file_.follow(dynamic_cast<const BlockingFile&>(grown).file_);
 }
 
 SessionFigures BlockingFile::figures() const {

@@ -38,6 +38,8 @@ class BlockingFile final : public File {
   Status close() override;
   SessionFigures figures() const override;
   Status refresh() override;
+  Result<std::unique_ptr<File>> find_grown() override;
+  void follow(const File& grown) override;
 
   /// Succeeds when a reader knows its version; kWouldBlock before.
   Status readable(Lock& lock) const STDCHK_REQUIRES(engine_lock) { return file_.opened(lock); }

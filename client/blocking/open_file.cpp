@@ -8,6 +8,8 @@
 namespace stdchk::client {
 namespace {
 
+constexpr std::size_t kComparedSlicesMax = 100'000;
+
 Unit unit_of(PackedMap::Entry slice, const VersionMapPtr& map) {
   return {std::move(slice.chunk), slice.file_offset, slice.length, slice.chunk_offset, map, {}};
 }
@@ -61,6 +63,43 @@ Status OpenFile::refresh(Lock& lock, const Attributes& newest) {
     ahead_until_ = 0;
   }
   return opened(lock);
+}
+
+VersionMapPtr OpenFile::version_map() { return through_session() ? nullptr : base(); }
+
+Status OpenFile::compare(const OpenFile& other, std::optional<std::uint64_t>& same_bytes) {
+  bool loads = false;
+  for (const VersionMapPtr& map : {map_, other.map_}) {
+    if (map->error.has_value()) return fail(*map->error);
+    if (map->map.slice_count() > kComparedSlicesMax) return {};
+    if (map->complete) continue;
+    engine_.maps().load_next(map);
+    loads = true;
+  }
+  if (loads) return would_block();
+  same_bytes = 0;
+  const std::size_t count = std::min(map_->map.slice_count(), other.map_->map.slice_count());
+  for (std::size_t i = 0; i < count; ++i) {
+    const PackedMap::Entry mine = map_->map.slice(i);
+    const PackedMap::Entry others = other.map_->map.slice(i);
+    const bool same_chunk = mine.chunk.name == others.chunk.name &&
+                            mine.chunk.length == others.chunk.length &&
+                            mine.chunk.crc == others.chunk.crc;
+    if (!same_chunk || mine.file_offset != others.file_offset ||
+        mine.chunk_offset != others.chunk_offset) {
+      break;
+    }
+    same_bytes = mine.file_offset + std::min(mine.length, others.length);
+    if (mine.length != others.length) break;
+  }
+  return {};
+}
+
+void OpenFile::follow(const OpenFile& other) {
+  if (through_session()) return;
+  if (map_ != nullptr && map_->attributes.version >= other.map_->attributes.version) return;
+  map_ = other.map_;
+  ahead_until_ = 0;
 }
 
 void OpenFile::release(Lock&) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "client/api/filesystem.h"
 #include "client/blocking/read_view.h"
@@ -57,6 +58,16 @@ class OpenFile {
   /// Continues with the newest version, which has these attributes; see File::refresh(). After
   /// kWouldBlock, call it again after a change.
   Status refresh(Lock& lock, const Attributes& newest) STDCHK_REQUIRES(engine_lock);
+  /// The map of a reader's version; nullptr while the reader reads a session. A reader whose
+  /// session has ended, and which has not read since, gets the newest version.
+  VersionMapPtr version_map() STDCHK_REQUIRES(engine_lock);
+  /// Requires readers without sessions. Finds the number of bytes with which both versions begin,
+  /// as far as whole slices tell. Leaves `same_bytes` empty when the files have too many slices.
+  /// After kWouldBlock, call it again after a change.
+  Status compare(const OpenFile& other, std::optional<std::uint64_t>& same_bytes)
+      STDCHK_REQUIRES(engine_lock);
+  /// For readers: goes on with the version of `other`, if that is newer.
+  void follow(const OpenFile& other) STDCHK_REQUIRES(engine_lock);
   /// Gives back slots that were reserved and not submitted.
   void drop_reserved() STDCHK_REQUIRES(engine_lock);
   /// Drops the session and the map.
