@@ -23,7 +23,7 @@ void sort_by_need(std::vector<FileGroup>& groups) {
     return std::tuple(rank(one), -one.newest_ns) < std::tuple(rank(other), -other.newest_ns);
   });
   std::set<std::string> have_newest;
-  std::ranges::stable_partition(groups, [&](const FileGroup& group) {
+  std::stable_partition(groups.begin(), groups.end(), [&](const FileGroup& group) {
     return group.is_complete && have_newest.insert(group.series).second;
   });
 }
