@@ -1,7 +1,5 @@
 #include "manager/locks/lock_service.h"
 
-#include <vector>
-
 #include "core/base/limits.h"
 
 namespace stdchk::manager {
@@ -77,13 +75,23 @@ void LockService::serve(ClientRecord& client, const msg::GetLock& request, const
   call.answer(reply);
 }
 
-void LockService::grant() {
-  if (calls_.empty()) return;
-  const auto is_there = [this](const WaitId& one) { return calls_.contains(one); };
-  for (const WaitId& id : table_.grant(is_there, pool_.now())) {
+void LockService::end_waits(const std::vector<WaitId>& ended, msg::LockOutcome outcome) {
+  for (const WaitId& id : ended) {
     const auto call = calls_.find(id);
-    answer(call->second, msg::LockOutcome::kGranted);
+    answer(call->second, outcome);
     calls_.erase(call);
+  }
+}
+
+void LockService::grant() {
+  const auto is_there = [this](const WaitId& one) { return calls_.contains(one); };
+  bool dropped = true;
+  while (dropped) {
+    end_waits(table_.grant(is_there, pool_.now()), msg::LockOutcome::kGranted);
+    const auto deadlocked = table_.drop_deadlocked(is_there);
+    end_waits(deadlocked, msg::LockOutcome::kDeadlock);
+    // A request behind a dropped one may get its lock now.
+    dropped = !deadlocked.empty();
   }
 }
 

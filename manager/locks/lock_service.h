@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <vector>
 
 #include "core/messages/messages.h"
 #include "manager/clients/call.h"
@@ -34,7 +35,9 @@ class LockService {
   const LockTable& table() const { return table_; }
 
  private:
+  /// Answers waiting calls that get their lock, or never will.
   void grant();
+  void end_waits(const std::vector<WaitId>& ended, msg::LockOutcome outcome);
 
   Pool& pool_;
   const SessionTable& sessions_;

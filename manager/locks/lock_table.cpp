@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
+#include <iterator>
 
 namespace stdchk::manager {
 namespace {
@@ -30,6 +30,7 @@ void LockTable::cut(const FileLock& range) {
 }
 
 void LockTable::put(const FileLock& lock) {
+  if (lock.space == msg::LockSpace::kRecord && !waits_.empty()) grown_.insert(lock.owner);
   FileLocks& of_file = held_[{lock.file, lock.space}];
   const std::size_t before = of_file.size();
   of_file.put(lock);
@@ -88,11 +89,14 @@ Result<msg::LockOutcome> LockTable::wait(const FileLock& wanted, const WaitId& i
     if (is_known) waits_.erase(known);
     return msg::LockOutcome::kGranted;
   }
+  if (excluded && closes_a_circle(wanted)) {
+    if (is_known) waits_.erase(known);
+    return msg::LockOutcome::kDeadlock;
+  }
   if (is_known) {
     known->until = until;
     return msg::LockOutcome::kWaits;
   }
-  if (excluded && closes_a_circle(wanted)) return msg::LockOutcome::kDeadlock;
   waits_.push_back({id, wanted, now, until});
   return msg::LockOutcome::kWaits;
 }
@@ -147,6 +151,19 @@ std::vector<WaitId> LockTable::grant(const std::function<bool(const WaitId&)>& i
     wait = waits_.erase(wait);
   }
   return granted;
+}
+
+std::vector<WaitId> LockTable::drop_deadlocked(const std::function<bool(const WaitId&)>& is_there) {
+  std::vector<WaitId> dropped;
+  if (grown_.empty()) return dropped;
+  for (auto wait = waits_.begin(); wait != waits_.end();) {
+    const bool is_deadlocked =
+        grown_.contains(wait->wanted.owner) && is_there(wait->id) && closes_a_circle(wait->wanted);
+    if (is_deadlocked) dropped.push_back(wait->id);
+    wait = is_deadlocked ? waits_.erase(wait) : std::next(wait);
+  }
+  grown_.clear();
+  return dropped;
 }
 
 void LockTable::end(ClientId client) {

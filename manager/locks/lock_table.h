@@ -7,6 +7,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,10 @@ class LockTable {
   /// Grants waiting requests that nothing excludes any more, the oldest first. Skips requests of
   /// which `is_there(id)` is false. Returns the granted requests, which wait no more.
   std::vector<WaitId> grant(const std::function<bool(const WaitId&)>& is_there, Time now);
+  /// Drops waiting requests whose owner has come to wait for itself, because it got another lock
+  /// meanwhile: a process may wait in several threads. Skips requests as grant() does; wait() finds
+  /// those when they are repeated. Returns the dropped requests.
+  std::vector<WaitId> drop_deadlocked(const std::function<bool(const WaitId&)>& is_there);
   /// Drops the locks and waits of a client.
   void end(ClientId client);
   /// Drops requests that were not renewed in time.
@@ -84,6 +89,8 @@ class LockTable {
 
   std::map<Key, FileLocks> held_;
   Waits waits_;  ///< the oldest first
+  /// Owners that got a record lock while requests waited, since drop_deadlocked().
+  std::set<LockOwner> grown_;
   std::size_t lock_count_ = 0;
 };
 

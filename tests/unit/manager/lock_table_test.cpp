@@ -120,6 +120,37 @@ TEST_CASE("a wait that would close a circle of record locks is a deadlock") {
   CHECK(grant(table) == std::vector<WaitId>{{ClientId{1}, 2}});
 }
 
+TEST_CASE("a circle that a granted lock closes is a deadlock of a request that waits already") {
+  LockTable table;
+  const auto all = [](const WaitId&) { return true; };
+  const auto none = [](const WaitId&) { return false; };
+  const auto lock_1 = [](std::uint64_t owner) { return record(owner, Kind::kExclusive, 1, 1); };
+  const auto lock_2 = [](std::uint64_t owner) { return record(owner, Kind::kExclusive, 2, 2, 11); };
+  const auto wait = [&](const FileLock& lock, std::uint64_t ticket) {
+    return table.wait(lock, {ClientId{1}, ticket}, kNow, kLater).value();
+  };
+  REQUIRE(take(table, lock_1(1)) == LockOutcome::kGranted);
+  REQUIRE(take(table, lock_2(3)) == LockOutcome::kGranted);
+  // Two threads of owner 2 wait, the second one for owner 3, which waits behind the first one.
+  CHECK(wait(lock_1(2), 21) == LockOutcome::kWaits);
+  CHECK(wait(lock_2(2), 22) == LockOutcome::kWaits);
+  CHECK(wait(lock_1(3), 31) == LockOutcome::kWaits);
+  CHECK(table.drop_deadlocked(all).empty());
+  REQUIRE(table.release(record(1, Kind::kNone, 1, 1)));
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{1}, 21}});
+  SECTION("at once") {
+    CHECK(table.drop_deadlocked(all) == std::vector<WaitId>{{ClientId{1}, 22}});
+    CHECK(table.drop_deadlocked(all).empty());
+  }
+  SECTION("when the request is repeated") {
+    CHECK(table.drop_deadlocked(none).empty());
+    CHECK(wait(lock_2(2), 22) == LockOutcome::kDeadlock);
+  }
+  CHECK(table.wait_count() == 1);
+  REQUIRE(table.release(record(2, Kind::kNone, 1, 1)));
+  CHECK(grant(table) == std::vector<WaitId>{{ClientId{1}, 31}});
+}
+
 TEST_CASE("two shared locks of flock() that both become exclusive do not wait for each other") {
   LockTable table;
   REQUIRE(take(table, flock(1, Kind::kShared)) == LockOutcome::kGranted);

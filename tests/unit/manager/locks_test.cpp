@@ -34,14 +34,18 @@ LockOutcome ask(TestClient& client, Kind kind) {
 
 /// Sends a request that waits. The result is set when the manager answers.
 std::shared_ptr<std::optional<LockOutcome>> wait(World& world, TestClient& client,
-                                                 std::uint64_t ticket) {
+                                                 const msg::SetLock& request) {
   auto outcome = std::make_shared<std::optional<LockOutcome>>();
-  client.peer().call(wanted(client, Kind::kExclusive, ticket), limits::kCallDeadline,
-                     [outcome](rpc::Answer answer) {
-                       if (answer) *outcome = std::get<msg::SetLock::Reply>(*answer).outcome;
-                     });
+  client.peer().call(request, limits::kCallDeadline, [outcome](rpc::Answer answer) {
+    if (answer) *outcome = std::get<msg::SetLock::Reply>(*answer).outcome;
+  });
   world.turn();
   return outcome;
+}
+
+std::shared_ptr<std::optional<LockOutcome>> wait(World& world, TestClient& client,
+                                                 std::uint64_t ticket) {
+  return wait(world, client, wanted(client, Kind::kExclusive, ticket));
 }
 
 void pass(World& world, std::vector<TestClient*> living, Duration time) {
@@ -73,6 +77,35 @@ TEST_CASE("a client that waits gets the lock when its owner releases it, or its 
   pass(world, {&first, &third}, limits::kLease + 2s);
   CHECK(*of_third == LockOutcome::kGranted);
   CHECK(ask(first, Kind::kShared) == LockOutcome::kRefused);
+}
+
+TEST_CASE("two threads of a process wait, and the lock that the first one gets closes a circle") {
+  World world;
+  world.start();
+  TestClient first(world, "first");
+  TestClient second(world, "second");
+  TestClient third(world, "third");
+  const auto record = [](const TestClient& client, std::uint64_t file, Kind kind,
+                         std::uint64_t ticket = 0) {
+    msg::SetLock out = wanted(client, kind, ticket);
+    out.space = msg::LockSpace::kRecord;
+    out.file = FileId{file};
+    return out;
+  };
+  REQUIRE(first.call(record(first, 1, Kind::kExclusive))->outcome == LockOutcome::kGranted);
+  REQUIRE(third.call(record(third, 2, Kind::kExclusive))->outcome == LockOutcome::kGranted);
+  const auto one = wait(world, second, record(second, 1, Kind::kExclusive, 1));
+  const auto other = wait(world, second, record(second, 2, Kind::kExclusive, 2));
+  const auto of_third = wait(world, third, record(third, 1, Kind::kExclusive, 1));
+  CHECK((!*one && !*other && !*of_third));
+  REQUIRE(first.call(record(first, 1, Kind::kNone)));
+  world.turn();
+  CHECK(*one == LockOutcome::kGranted);
+  CHECK(*other == LockOutcome::kDeadlock);
+  CHECK_FALSE(*of_third);
+  REQUIRE(second.call(record(second, 1, Kind::kNone)));
+  world.turn();
+  CHECK(*of_third == LockOutcome::kGranted);
 }
 
 TEST_CASE("a wait is answered before its deadline, keeps its place, and can be cancelled") {
