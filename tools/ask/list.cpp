@@ -10,6 +10,7 @@
 #include "core/policy/redundancy.h"
 #include "tools/ask/commands.h"
 #include "tools/ask/series.h"
+#include "tools/ask/shared_bytes.h"
 #include "tools/ask/usage.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
@@ -25,11 +26,15 @@ struct Row {
   std::string name;
   Attributes attributes;
   std::size_t chunks = 0;
-  std::map<BenefactorId, std::uint64_t> bytes_at;           ///< content bytes on each benefactor
-  std::uint64_t bytes_nowhere = 0;                          ///< only in the drain directory
-  std::vector<std::pair<ChunkName, std::uint32_t>> pieces;  ///< bytes of its slices, by chunk
-  std::uint64_t shared_bytes = 0;  ///< in chunks that older files of the listing have, too
+  std::map<BenefactorId, std::uint64_t> bytes_at;  ///< content bytes on each benefactor
+  std::uint64_t bytes_nowhere = 0;                 ///< only in the drain directory
+  std::vector<ChunkUse> uses;
+  std::uint64_t shared_bytes = 0;  ///< in chunks that older files of the folder have, too
   std::size_t copies_least = 0;    ///< least number of copies of a chunk in memory
+
+  std::uint64_t new_bytes() const {
+    return attributes.stored_bytes - std::min(attributes.stored_bytes, shared_bytes);
+  }
   Redundancy wanted;
   std::size_t chunks_lacking = 0;  ///< chunks that lack wanted copies or parity
   std::string trouble;
@@ -37,10 +42,7 @@ struct Row {
 
 void count_chunks(const ChunkMap& map, Row& row) {
   row.chunks = map.chunks.size();
-  row.pieces.reserve(map.slices.size());
-  for (const Slice& slice : map.slices) {
-    row.pieces.emplace_back(map.chunks[slice.chunk].name, slice.length);
-  }
+  row.uses = chunk_uses(map);
   for (const Chunk& chunk : map.chunks) {
     if (chunk.copies.empty()) row.bytes_nowhere += chunk.length;
     const std::size_t copies = chunk.copies.size();
@@ -81,10 +83,8 @@ void find_shared(std::vector<Row>& rows) {
   std::ranges::stable_sort(by_age, {}, [](const Row* row) { return row->attributes.mtime_ns; });
   std::set<ChunkName> seen;
   for (Row* row : by_age) {
-    for (const auto& [name, bytes] : row->pieces) {
-      if (!seen.insert(name).second) row->shared_bytes += bytes;
-    }
-    row->pieces = {};
+    row->shared_bytes = count_shared(row->uses, seen);
+    row->uses = {};
   }
 }
 
@@ -104,8 +104,7 @@ Json row_to_json(const Row& row, bool details) {
   }
   if (details && row.attributes.type == FileType::kRegular) {
     json["shared_bytes"] = row.shared_bytes;
-    json["new_bytes"] =
-        row.attributes.stored_bytes - std::min(row.attributes.stored_bytes, row.shared_bytes);
+    json["new_bytes"] = row.new_bytes();
     json["chunks"] = row.chunks;
     json["benefactors"] = places(row);
     json["bytes_only_drained"] = row.bytes_nowhere;
@@ -144,16 +143,15 @@ std::vector<std::string> cells(const Row& row) {
   if (attributes.type == FileType::kDirectory) {
     return {row.name + "/", "", "", "", "", "", "", "", time_text(attributes.mtime_ns)};
   }
-  return {
-      row.name,
-      format_bytes(attributes.size_bytes),
-      format_bytes(attributes.stored_bytes - std::min(attributes.stored_bytes, row.shared_bytes)),
-      format_bytes(row.shared_bytes),
-      std::to_string(row.chunks),
-      copies_text(row),
-      place_text(row),
-      std::string(drain_name(attributes.drain)),
-      time_text(attributes.mtime_ns)};
+  return {row.name,
+          format_bytes(attributes.size_bytes),
+          format_bytes(row.new_bytes()),
+          format_bytes(row.shared_bytes),
+          std::to_string(row.chunks),
+          copies_text(row),
+          place_text(row),
+          std::string(drain_name(attributes.drain)),
+          time_text(attributes.mtime_ns)};
 }
 
 /// Groups the images of a series under a heading, ordered by timestep.
@@ -303,14 +301,19 @@ void print_usage(const Usage& usage, const Attributes& of, const msg::StatPool::
              bytes_text(pool.logical_bytes, pool.stored_bytes), pool.file_count, pool.chunk_count);
 }
 
-/// Adds the series of a single image. The images of a directory were added before.
-Outcome<void> look_at_series_of(const Located& located, SeriesReport& series) {
+/// Compares a single file with the other files of its folder: which bytes older files have, too,
+/// and the state of its series.
+Outcome<void> compare_in_folder(const Located& located, Row& row, SeriesReport& series) {
   if (located.attributes.type != FileType::kRegular) return {};
   const std::size_t slash = located.path.rfind('/');
   const bool in_root = slash == std::string::npos;
   const auto directory =
       located.filesystem->resolve(in_root ? std::string() : located.path.substr(0, slash));
-  if (!directory) return failed("the image's directory", directory.error());
+  if (!directory) return failed("the file's directory", directory.error());
+  const auto shared =
+      shared_with_older(*located.filesystem, directory->id, row.attributes, row.uses);
+  if (!shared) return problem(shared.error());
+  row.shared_bytes = *shared;
   return look_at_series(*located.filesystem, directory->id,
                         located.path.substr(in_root ? 0 : slash + 1), series);
 }
@@ -353,7 +356,7 @@ int run_list(const ListOptions& options) {
 int run_stat(const StatOptions& options) {
   auto located = locate(options.pool, options.path);
   if (!located) return complain(located.error().text);
-  const Row row = make_row(*located->filesystem, located->path, located->attributes, true);
+  Row row = make_row(*located->filesystem, located->path, located->attributes, true);
   auto benefactors = located->filesystem->benefactors();
   if (!benefactors) return complain(describe(benefactors.error()));
   std::map<std::uint64_t, const msg::BenefactorInfo*> known;
@@ -361,8 +364,8 @@ int run_stat(const StatOptions& options) {
   SeriesReport series;
   const auto usage = measure_usage(*located->filesystem, located->attributes, series);
   if (!usage) return complain(usage.error().text);
-  const auto looked = look_at_series_of(*located, series);
-  if (!looked) return complain(looked.error().text);
+  const auto compared = compare_in_folder(*located, row, series);
+  if (!compared) return complain(compared.error().text);
   const auto pool = located->filesystem->stat_pool();
   if (!pool) return complain(describe(pool.error()));
   if (options.json) {
@@ -388,6 +391,10 @@ int run_stat(const StatOptions& options) {
   fmt::print("  version  {}, changed {}\n  mode     {:04o}, owner {}:{}\n", attributes.version,
              time_text(attributes.mtime_ns), attributes.mode, attributes.uid, attributes.gid);
   print_usage(*usage, attributes, *pool);
+  if (attributes.type == FileType::kRegular) {
+    fmt::print("  new      {}; older files of the folder have {}, too\n",
+               format_bytes(row.new_bytes()), format_bytes(row.shared_bytes));
+  }
   print_series(series.lines());
   if (attributes.type != FileType::kRegular) return kExitGood;
   if (row.copies_least > 0) {
