@@ -63,13 +63,16 @@ void Ledger::note_fullness(std::uint64_t used_bytes, std::uint64_t total_bytes) 
       std::max(totals_.fullest_permille, static_cast<std::uint32_t>(part * 1000));
 }
 
-bool Ledger::begins_set(FileId folder, const std::string& application, std::uint64_t timestep) {
+std::optional<Duration> Ledger::begins_set(FileId folder, const std::string& application,
+                                           std::uint64_t timestep, Time now) {
   if (newest_set_.size() >= kKeptMax) newest_set_.clear();
-  const auto [newest, is_first] = newest_set_.try_emplace({folder, application}, timestep);
-  if (is_first || timestep <= newest->second) return false;
-  newest->second = timestep;
+  const NewestSet set{timestep, now};
+  const auto [newest, is_first] = newest_set_.try_emplace({folder, application}, set);
+  if (is_first || timestep <= newest->second.timestep) return std::nullopt;
+  const Duration since = now - newest->second.began;
+  newest->second = set;
   ++totals_.sets;
-  return true;
+  return since;
 }
 
 void Ledger::waited_for_space(Duration time) {

@@ -33,8 +33,10 @@ class Ledger {
   void sample_risk(Time now, bool at_risk);
   void note_fullness(std::uint64_t used_bytes, std::uint64_t total_bytes);
 
-  /// Notes that an image was committed. Returns true when it begins a set that follows another set.
-  bool begins_set(FileId folder, const std::string& application, std::uint64_t timestep);
+  /// Notes that an image was committed. If it begins a set that follows another set, returns the
+  /// time since that set began.
+  std::optional<Duration> begins_set(FileId folder, const std::string& application,
+                                     std::uint64_t timestep, Time now);
   /// Counts a set whose predecessor was not yet drained when it began.
   void overtaken() { ++totals_.sets_overtaken; }
 
@@ -53,7 +55,11 @@ class Ledger {
     msg::ReaderTotals reads;
   };
   std::unordered_map<ClientId, Reported> reported_;  ///< last reports, by each client's first id
-  std::map<std::pair<FileId, std::string>, std::uint64_t> newest_set_;
+  struct NewestSet {
+    std::uint64_t timestep = 0;
+    Time began{};
+  };
+  std::map<std::pair<FileId, std::string>, NewestSet> newest_set_;
   std::optional<Time> at_risk_since_;  ///< time of the last sample, if data was at risk then
 };
 

@@ -8,6 +8,9 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::size_t kExaminedMax = 1000;  ///< files examined for each new set
+/// A job computes between two checkpoints. Sets that follow each other faster are copied files, and
+/// say nothing about the drain.
+constexpr Duration kOvertakenAfter = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -37,8 +40,9 @@ void Totals::note_image(const File& file) {
   const State& state = pool_.state();
   const auto image = state.set_names().image_name(file.parent, file.name);
   if (!image || file.newest.stored_bytes == 0) return;
-  const bool begins = ledger_.begins_set(file.parent, image->application, image->timestep);
-  if (!begins || !pool_.has_drain()) return;
+  const auto interval =
+      ledger_.begins_set(file.parent, image->application, image->timestep, pool_.now());
+  if (!interval || *interval < kOvertakenAfter || !pool_.has_drain()) return;
   std::size_t examined = 0;
   for (const auto& [sequence, id] : state.commits().undrained()) {
     if (++examined > kExaminedMax) return;

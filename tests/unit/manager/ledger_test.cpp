@@ -266,11 +266,27 @@ TEST_CASE("a set that was not drained when the next one came is counted") {
   scene.live(1s);
   CHECK(totals_of(*scene.client).sets == 1);
   CHECK(totals_of(*scene.client).sets_overtaken == 0);
+  scene.live(5s);
   REQUIRE(scene.client->write("app.N0.T3", 1000, 10));
   REQUIRE(scene.client->write("app.N1.T3", 1000, 11));
   REQUIRE(scene.client->write("other.N0.T9", 1000, 12));
   REQUIRE(scene.client->write("app.N1.T2", 1000, 13));  // late
   CHECK(totals_of(*scene.client).sets == 2);
+  CHECK(totals_of(*scene.client).sets_overtaken == 1);
+  scene.benefactor->let_go();
+}
+
+TEST_CASE("images of several timesteps that are copied at once overtake no drain") {
+  Scene scene("/drain");
+  scene.benefactor->hold_back = true;
+  for (const char* name : {"app.N0.T1", "app.N0.T2", "app.N0.T3"}) {
+    REQUIRE(scene.client->write(name, 1000, 7));
+    scene.live(1s);
+  }
+  CHECK(totals_of(*scene.client).sets == 2);
+  CHECK(totals_of(*scene.client).sets_overtaken == 0);
+  scene.live(5s);
+  REQUIRE(scene.client->write("app.N0.T4", 1000, 8));
   CHECK(totals_of(*scene.client).sets_overtaken == 1);
   scene.benefactor->let_go();
 }
