@@ -280,6 +280,20 @@ def test_safe_says_no_before_the_drain_and_yes_after_it(pool):
     assert pool.stdchk("safe", pool.mount / "absent", check=False).returncode == 2
 
 
+@pytest.mark.parametrize("drain", [True, False], ids=["drain", "no drain"])
+def test_safe_of_a_folder_without_files_says_so(pool, drain):
+    pool.up(benefactors=1, drain=drain)
+    (pool.mount / "empty").mkdir()
+    said = pool.stdchk("safe", pool.mount / "empty").stdout
+    assert said.startswith("No files here: nothing can be lost.\n")
+    assert ("no drain directory" in said) == (not drain)
+    told = json.loads(pool.stdchk("safe", "--json", pool.mount / "empty").stdout)
+    assert told == {"safe": True, "files": 0, "unsafe": []}
+    (pool.mount / "empty" / "file").write_text("content")
+    if not drain:
+        assert pool.stdchk("safe", pool.mount / "empty", check=False).returncode == 1
+
+
 def change_first_byte(path):
     with open(path, "r+b") as file:
         first = file.read(1)

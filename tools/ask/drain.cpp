@@ -195,10 +195,13 @@ int run_safe(const SafeOptions& options) {
   const bool safe = unsafe.empty();
   if (options.json) {
     print({{"safe", safe}, {"files", *files}, {"unsafe", unsafe}});
+  } else if (safe && *files == 0) {
+    fmt::print("No files here: nothing can be lost.\n");
   } else if (safe) {
     fmt::print("safe: {} file{} drained and verified\n", *files, *files == 1 ? "" : "s");
-  } else if (filesystem.config().drain_directory.empty()) {
-    fmt::print("This pool has no drain directory: nothing in it is safe.\n");
+  }
+  if (!options.json && filesystem.config().drain_directory.empty()) {
+    fmt::print("This pool has no drain directory: no file in it is safe.\n");
   }
   return safe ? kExitGood : kExitNo;
 }
