@@ -16,6 +16,7 @@ def links(tmp_path):
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "links", tmp_path / "scripts")
     (tmp_path / "core/base/units.h").write_text("")
+    (tmp_path / "core/base/README.md").write_text("# core/base\n")
     (tmp_path / "docs/decisions/0015-metadata-log.md").write_text("# The log\n\n## Who decides\n")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True, timeout=20)
 
@@ -23,6 +24,7 @@ def links(tmp_path):
         (tmp_path / name).write_text(text)
         done = subprocess.run(["scripts/links"], cwd=tmp_path, capture_output=True, text=True, timeout=20)
         return done.stdout
+    run.folder = tmp_path
     return run
 
 
@@ -45,3 +47,16 @@ def test_a_page_that_a_formatter_has_broken_is_found(links, text):
 def test_a_comment_is_read_and_code_is_not(links):
     assert links("core/base/a.cpp", 'open("core/base/gone.h");  // as core/base/units.h\n') == ""
     assert links("core/base/a.cpp", "// core/base/gone.h has the reason\n").startswith("core/base/a.cpp:1: ")
+
+
+def test_a_folder_with_sources_has_a_readme(links):
+    (pathlib.Path(links.folder) / "core/new").mkdir()
+    assert "core/new: has no README.md" in links("core/new/a.cpp", "")
+    assert links("core/new/README.md", "# core/new\n") == ""
+
+
+def test_a_readme_of_a_folder_is_short_and_a_page_may_be_long(links):
+    assert links("core/base/README.md", "# core/base\n" + "Line.\n" * 24) == ""
+    assert "core/base/README.md: has 26 lines" in links("core/base/README.md", "# core/base\n" + "Line.\n" * 25)
+    links("core/base/README.md", "# core/base\n")
+    assert links("docs/page.md", "# Page\n" + "Line.\n" * 60) == ""
