@@ -131,7 +131,7 @@ class Node:
         return [self.schema.nodes[nested["id"]] for nested in self.raw.get("nestedNodes", [])]
 
     def constants(self):
-        """What annotations of an enum's type say of a struct: kName of it, for annotation `name`."""
+        """Constants of a struct, from its annotations that have an enum's type: annotation `name` becomes kName."""
         marks = ((name, value) for name, value in self.marks.items() if isinstance(value, tuple))
         return [(name, (self.schema.nodes[enum], value)) for name, (enum, value) in marks]
 
@@ -233,7 +233,7 @@ class Schema:
                     field.node.marks |= {name: value for name, value in field.marks.items() if name != "presentIf"}
 
     def marks(self, raw):
-        """The annotations: names and values. Of an enum: its id, and the name of its value."""
+        """The annotations by name. The value of an enum is a pair: the enum's id and the name of the value."""
         result = {}
         for annotation in raw.get("annotations", []):
             name = self.names[annotation["id"]]
@@ -249,7 +249,7 @@ class Schema:
 
 
 def all_structs(node):
-    """Structs and groups below a node, each after those that it is made of."""
+    """Yields the structs and groups below a node. A struct comes after its own structs and groups."""
     for child in node.children():
         if child.kind == "struct":
             yield from all_structs(child)

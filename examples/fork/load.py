@@ -16,7 +16,7 @@ HIGH, LOW, WORKERS_MAX = 4, 1, 4
 
 
 def serve(port, home):
-    """In a clone: takes requests from the parent's port, one after the other, until there are none."""
+    """Runs in a clone: asks the parent's port for requests, and answers each, until the parent has no more."""
     while True:
         with socket.create_connection((home, port), 5) as parent:
             request = parent.recv(16)

@@ -7,8 +7,8 @@
         image.write(array)                       # any object with the buffer protocol, or a CPU tensor
     newest = pool.latest("run")
 
-The submodules load when they are used: stdchk.fork needs only libstdchk_fork, stdchk.torch needs torch,
-stdchk.fsspec needs fsspec. docs/guide/python.md has examples.
+A submodule is imported at its first use. stdchk.fork needs only libstdchk_fork; stdchk.torch needs torch; stdchk.fsspec
+needs fsspec. The page docs/guide/python.md has examples.
 """
 
 import importlib

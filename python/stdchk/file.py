@@ -21,10 +21,11 @@ def flags_of(mode):
 class File(io.RawIOBase):
     """An open file of a pool, without a buffer of its own: every write goes into the library's window at once.
 
-    What was written becomes visible at close(), whole. flush() does nothing. A `with` block that ends with an
-    exception, and a File that is collected without close(), drop what was written.
-    read() and write() take and fill any contiguous memory without a copy in Python: bytes, memoryview, numpy
-    arrays, CPU tensors of torch. write() writes everything.
+    close() makes the whole new content visible at once. flush() does nothing. A `with` block that ends with an
+    exception drops the new content, and so does a File that is collected without close().
+
+    read() and write() work on any contiguous memory without a copy in Python: bytes, memoryview, numpy arrays, CPU
+    tensors of torch. A call of write() always writes all its bytes.
 
     Threads: pread_into() and pwrite() may be called from any thread at once. Errors: OSError.
     """

@@ -8,8 +8,8 @@
         fork.exit(work(me, ticket.count))
     results = fork.join(ticket)     # the parent: what each clone gave to exit()
 
-The daemon stdchk-forkd has to run on this host. Each call exists under SnowFlock's name, too: sf_request_ticket,
-sf_clone, sf_exit, sf_join, sf_kill. docs/guide/fork.md says what a clone has, and what it has not.
+The daemon stdchk-forkd has to run on this host. Each call has SnowFlock's name, too: sf_request_ticket, sf_clone,
+sf_exit, sf_join, sf_kill. The page docs/guide/fork.md lists what a clone gets from its parent, and what it does not get.
 
 Threads: only the calling thread is in a clone, as after os.fork(); functions given to os.register_at_fork() run.
 Errors: OSError with the errno and a sentence; CloneFailed from join() where a clone has no result.

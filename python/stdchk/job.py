@@ -25,7 +25,10 @@ class Outcome(enum.Enum):
 
 
 def checkpoint(path=_SOCKET):
-    """Asks for a checkpoint of the job; returns its Outcome when the set is complete or given up. One rank may call it for all."""
+    """Asks for a checkpoint of the whole job. Returns its Outcome when the set is complete or given up.
+
+    A call by a single rank is enough. Errors: OSError.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(path)
         answer = b""

@@ -4,12 +4,12 @@
     python3 -m stdchk.mpi -n 4 --prepare load.py work.py ARG...   ranks that have the variables of load.py
 
 Any MPI program of MPICH is started in the clones as `mpiexec` would start it on hosts. The clones share one set of
-namespaces, apart from the host's, so that ranks talk by shared memory. A program that ends with ".py" is not started anew: the clone itself becomes the
-rank and runs it, with all modules and data that `--prepare` has loaded.
+namespaces, apart from the host's, so that ranks talk by shared memory. For a program whose name ends with ".py" no new
+process starts. The clone itself becomes the rank and runs it, with all modules and data that `--prepare` has loaded.
 
-The way: `mpiexec -launcher manual` prints the command of a proxy for each host and waits. This module clones the process
-by stdchk.fork, and each clone runs one of these commands. For a ".py" program the proxy starts a small program, which hands
-the rank's environment and its connection to the proxy over to the clone (unix(7), SCM_RIGHTS).
+Steps: `mpiexec -launcher manual` prints the command of a proxy for each host and waits. This module clones the process
+by stdchk.fork, and each clone runs one of these commands. For a ".py" program the proxy starts a small program. That
+program passes the rank's environment and its connection to the proxy on to the clone (unix(7), SCM_RIGHTS).
 
 Needs: stdchk-forkd on this host, MPICH's mpiexec. Clones of one host only: clones on other hosts have no network.
 Errors: OSError; the exit status is mpiexec's.
@@ -50,7 +50,7 @@ def _end_with_parent():
 
 
 def _meeting(number):
-    """Where a clone waits for its rank: an abstract name, which the clones' network namespace has."""
+    """The abstract socket name at which clone `number` waits for its rank, in the clones' network namespace."""
     return f"\0stdchk-mpi-{number}"
 
 
@@ -74,7 +74,7 @@ def _start_mpiexec(mpiexec, count, command):
 
 
 def _hand_over():
-    """The program that a proxy starts for a rank that a clone is: it hands over the rank, and waits for its end."""
+    """The program that a proxy starts: passes the rank on to its clone, and waits until the clone's rank ends."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.connect(_meeting(os.environ[_CLONE]))
         descriptors = [0, 1, 2, int(os.environ["PMI_FD"])]
@@ -84,7 +84,7 @@ def _hand_over():
 
 
 def _become_rank(listener, program, arguments, prepared):
-    """In a clone: takes the rank over and runs the program. Returns its exit status."""
+    """Runs in a clone: receives the rank from the proxy's program and runs `program`. Returns its exit status."""
     connection, _ = listener.accept()
     content, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES_MAX, 4)
     environment = json.loads(content)
@@ -115,7 +115,7 @@ def _become_rank(listener, program, arguments, prepared):
 
 
 def _run_clone(proxy, program, arguments, prepared):
-    """In a clone: runs its proxy, and the rank where the clone is the rank. Returns the exit status."""
+    """Runs in a clone: runs its proxy and, for a ".py" program, the rank itself. Returns the exit status."""
     listener = None
     if prepared is not None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -177,8 +177,8 @@ def run(count, program, arguments=(), prepared=None, mpiexec="mpiexec.hydra"):
 
 def main():
     parser = argparse.ArgumentParser(prog="stdchk.mpi", description=__doc__.splitlines()[0])
-    parser.add_argument("-n", type=int, required=True, metavar="N", help="ranks, each in a clone of its own")
-    parser.add_argument("--prepare", metavar="FILE", help="Python file that is run once, before the clones are made")
+    parser.add_argument("-n", type=int, required=True, metavar="N", help="number of ranks; each rank runs in its own clone")
+    parser.add_argument("--prepare", metavar="FILE", help="run this Python file once, before the clones are made")
     parser.add_argument("--mpiexec", default="mpiexec.hydra", help="MPICH's program [%(default)s]")
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)

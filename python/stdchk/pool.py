@@ -80,7 +80,7 @@ class Safety:
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """The space of a pool in bytes, and what its drain still has to do."""
+    """The space of a pool in bytes, and the files and bytes that are still to be drained (stdchk.h)."""
 
     total_bytes: int
     free_bytes: int
@@ -434,7 +434,7 @@ class Pool:
         checked(lib.stdchk_drain(self.native(), _path(path)), path)
 
     def wait(self, path="", *, copies=True, drain=False, seconds=60.0):
-        """Waits until the files at or below `path` have all their copies, are drained, or both. TimeoutError."""
+        """Waits until all files at or below `path` are copied, drained, or both. Raises TimeoutError after `seconds`."""
         flags = copies * _library.WAIT_COPIES | drain * _library.WAIT_DRAIN
         end = time.monotonic() + seconds
         while True:

@@ -6,9 +6,9 @@
     dcp.save(state, storage_writer=writer)                        # or dcp.async_save
     dcp.load(state, storage_reader=StdchkReader("run/step-100"))  # with any number of ranks
 
-Each rank writes one file of plain bytes: tensors of 1 MiB and more begin at a multiple of 1 MiB, so that equal
-tensors of two steps are equal chunks, which the pool stores once. `.metadata` is written last, and by a rename: a
-folder without it is no checkpoint. A load reads only the rows that its rank needs, straight into the tensors.
+Each rank writes one file of plain bytes. A tensor of 1 MiB or more begins at a multiple of 1 MiB. So equal tensors of
+two steps are equal chunks, and the pool stores equal chunks once. The writer renames `.metadata` into place last: a
+folder without `.metadata` is no checkpoint. A load reads only the rows that its rank needs, straight into the tensors.
 
 Trust: `.metadata` is a pickle, as torch's own; load only from pools whose writers you trust.
 """
@@ -39,7 +39,7 @@ _PIECE_BYTES = 16 << 20  # a longer tensor is written by several threads
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a tensor or object lies: `bytes` from `offset` of a file of the checkpoint's folder."""
+    """The place of a tensor or object: `bytes` bytes from `offset` on, in a file of the checkpoint's folder."""
 
     file: str
     offset: int
@@ -54,7 +54,7 @@ def _folder(checkpoint_id):
 
 
 def _bytes_of(tensor):
-    """The tensor's bytes as a flat tensor without a copy; of a tensor that is not contiguous, a copy."""
+    """The tensor's bytes as a flat tensor. Copies only tensors that are not contiguous, and tensors of a GPU."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -81,7 +81,7 @@ class _Threads:
 
 
 class _Connected:
-    """A folder in a pool. `pool`: a Pool, or a mount point; None: what the environment names."""
+    """A folder in a pool. `pool`: a Pool or a mount point; with None, the environment names the pool."""
 
     def __init__(self, path, pool, threads):
         self._pool_or_mount = pool

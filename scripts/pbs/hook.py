@@ -1,12 +1,12 @@
-"""Hook of OpenPBS: runs the prologue and the epilogue beside it on every node of a job, where PBS itself runs its
-scripts on the first node only. To install it, with the folder that it lies in as it is on the nodes:
+"""Hook of OpenPBS: runs this folder's prologue and epilogue on every node of a job. PBS itself runs such scripts on the
+first node only. Installation, with FOLDER as the path of this folder on the nodes:
 
     qmgr -c "create hook stdchk event='execjob_begin,execjob_epilogue'"
     qmgr -c "set hook stdchk alarm=345"
     sed 's|^FOLDER = .*|FOLDER = "/opt/stdchk/scripts/pbs"|' hook.py >/tmp/hook.py
     qmgr -c "import hook stdchk application/x-python default /tmp/hook.py"
 
-The begin event and not the prologue's, because those of the other nodes do not hold the job back. The alarm is the
+The hook uses execjob_begin, because a job does not wait for execjob_prologue on its other nodes. The alarm is the
 time of the drain and the end (STDCHK_DRAIN_SECONDS + STDCHK_END_SECONDS), here 300 + 45."""
 
 import os
