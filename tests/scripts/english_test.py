@@ -45,3 +45,39 @@ def test_a_page_is_examined_when_it_is_named(repository):
     assert lint(repository, "page.md", page) == (0, "")
     done = subprocess.run(["scripts/english", "page.md"], cwd=repository, capture_output=True, text=True, timeout=20)
     assert [line.split(":")[1] for line in done.stdout.splitlines()] == ["5", "7"]
+
+
+def test_a_page_of_the_guide_is_examined_without_a_name(repository):
+    (repository / "docs/guide").mkdir(parents=True)
+    status, said = lint(repository, "docs/guide/start.md", "# Start\n\nWhat is not drained is lost.\n")
+    assert (status, said.split(": ")[0]) == (1, "docs/guide/start.md:3")
+    (repository / "docs/decisions").mkdir()
+    (repository / "docs/guide/start.md").write_text("# Start\n")
+    assert lint(repository, "docs/decisions/0001-a.md", "# 1. A\n\nWhat is not drained is lost.\n") == (0, "")
+
+
+WORDS = "the pool keeps " * 5
+
+
+@pytest.mark.parametrize("page", [
+    "It installs programs in `bin`, and in `share` the folders: `a`, `b`, `c`, `d`, `e`, `f`, `g`, `h`, `i`, `j`, `k`, `l` and `m`, too.",
+    f"First {WORDS}images. 24 nodes and {WORDS}images.",
+    f"First {WORDS}images. stdchk-forkd and {WORDS}images.",
+    f"First {WORDS}images. [docs/guide/fork.md](fork.md) and {WORDS}images.",
+    "| who | what to do |\n|---|---|\n| who records a link | what is recorded |",
+    "Each word has one meaning, in the documents and in the code.",
+])
+def test_a_good_sentence_of_a_page_is_no_riddle(repository, page):
+    (repository / "docs/internals").mkdir(parents=True)
+    assert lint(repository, "docs/internals/fork.md", f"# Fork\n\n{page}\n") == (0, "")
+
+
+@pytest.mark.parametrize("page", [
+    f"First {WORDS}images, and 24 nodes and {WORDS}images.",
+    "It is so for what is not there any more of it and of all that are with it.",
+    "- Those with a flag go on.",
+])
+def test_a_riddle_of_a_page_is_named(repository, page):
+    (repository / "docs/internals").mkdir(parents=True)
+    status, said = lint(repository, "docs/internals/fork.md", f"# Fork\n\n{page}\n")
+    assert status == 1 and said.startswith("docs/internals/fork.md:3: ")
