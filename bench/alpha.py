@@ -80,8 +80,7 @@ class Sizes:
         return self.image_mib * MIB
 
     def memory(self, copies):
-        """The memory of each benefactor; there is one for each rank. Leaves room for grants and for uneven
-        shares."""
+        """Returns the memory that each rank's benefactor lends. It has room for grants and for uneven shares."""
         return f"{copies * self.images * self.image_mib * 3 // 2 + 64}M"
 
 
@@ -304,7 +303,7 @@ def program(*arguments):
 
 @dataclasses.dataclass
 class Trial:
-    """One run of the program: its images, and the activity after each."""
+    """The results of a run of the program: its images, and the activity after each image."""
 
     # {part: seconds of each step}
     meanwhile: dict = dataclasses.field(default_factory=lambda: collections.defaultdict(list))
@@ -316,7 +315,7 @@ class Trial:
     taken: float = 0.0
 
     def add(self, closed, over, moved, told):
-        """Adds an image's steps. A step that was only partly within the activity does not count."""
+        """Adds an image's steps. Leaves out steps that only partly overlap the activity."""
         for step in told["steps"]:
             if step["began"] >= over:
                 where = self.after

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""How long one file takes to reach 1, 4 and 16 hosts by stdchk-cast, over a sender's link of a given rate.
+"""Measures how long a file takes to reach 1, 4 and 16 hosts by stdchk-cast, over a sender's link of a given rate.
 
 Hosts are network namespaces on one switch, with an MTU of 9000. tc's token bucket shapes the sender's link. Receivers drop
-datagrams at random to stand for a network that loses some. Prints a line for each case: the seconds from the first
-datagram until the last host has every byte, and their ratio to one host's; the bytes on the sender's link, in images; the
-processors that all programs used; and the least time of unicast to each host. For root only.
+datagrams at random, like a network with losses. Prints a line for each case, with these figures:
+- the seconds from the first datagram until the last host has every byte, and their ratio to the seconds of one host;
+- the bytes on the sender's link, in images;
+- the processors that all programs used;
+- the least time of unicast to each host.
+For root only.
 """
 
 import argparse
@@ -44,7 +47,7 @@ def start_on(host, *words):
 
 
 def measure(receivers, rate_mbit, size_mib, lose):
-    """Seconds, images on the link, and processors used."""
+    """Returns the seconds, the bytes on the link in images, and the processors used."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, Network(receivers + 1, f"{rate_mbit}mbit") as network:
         folder = pathlib.Path(folder)
         (folder / "image").write_bytes(os.urandom(size_mib << 20))
@@ -80,11 +83,11 @@ def measure(receivers, rate_mbit, size_mib, lose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=int, default=100, help="of the sender's link, Mbit/s")
-    parser.add_argument("--size", type=int, default=32, help="of the image, MiB")
+    parser.add_argument("--rate", type=int, default=100, help="rate of the sender's link, Mbit/s")
+    parser.add_argument("--size", type=int, default=32, help="size of the image, MiB")
     parser.add_argument("--hosts", type=int, nargs="*", default=[1, 4, 16])
-    parser.add_argument("--lose", type=int, nargs="*", default=[0, 10, 50], help="of 1000 datagrams, at each receiver")
-    parser.add_argument("--most", type=float, help="the run fails when N hosts without loss take longer than one by this factor")
+    parser.add_argument("--lose", type=int, nargs="*", default=[0, 10, 50], help="losses among 1000 datagrams, at each receiver")
+    parser.add_argument("--most", type=float, help="fail if N hosts without loss take longer than one host by this factor")
     options = parser.parse_args()
     missed = False
     for lose in options.lose:

@@ -1,8 +1,8 @@
-"""Jobs in containers (stdchk run): what a checkpoint and a restart cost, and what they slow a program down by.
+"""Measures jobs in containers (stdchk run): the costs of a checkpoint and a restart, and the slow-down of a program.
 
-As figures 6 and 7 of Walters and Chaudhary, "A Fault-Tolerant Strategy for Virtualized HPC Clusters", with the program of
-tests/integration/container/ring.c in the place of the NAS Parallel Benchmarks: each rank holds memory, changes 1 MiB of it in
-each round, and sends 1 MiB around a ring. All nodes are on this machine. Needs root and scripts/trixie-root.
+The measurements follow figures 6 and 7 of Walters and Chaudhary, "A Fault-Tolerant Strategy for Virtualized HPC Clusters".
+The program is tests/integration/container/ring.c instead of the NAS Parallel Benchmarks. Each rank holds memory, changes
+1 MiB of it in each round, and sends 1 MiB around a ring. All nodes are on this machine. Needs root and scripts/trixie-root.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ FIGURES = ["4 ranks of * MiB: pause", "4 ranks of * MiB: complete", "4 ranks of 
 
 
 def missing():
-    """Why nothing can be measured here, or None."""
+    """Returns the reason why this machine cannot run the section, or None."""
     if os.geteuid() != 0:
         return "root only"
     return boxes().why_not()
@@ -79,7 +79,7 @@ class Bench:
                 again.end()
 
     def seconds(self, pool, rounds, *options):
-        """How long a run of 3 ranks of 32 MiB takes, from its first round to its end, and the pauses of its sets in ms."""
+        """Runs 3 ranks of 32 MiB. Returns the seconds from the first round to the end, and the pauses of the sets in ms."""
         with self.job(pool, 3, 32, rounds, *options) as job:
             job.wait_for("round 0", seconds=120)
             began = time.monotonic()
@@ -111,7 +111,7 @@ def costs(report, bench):
 
 
 def naming(report, bench):
-    """Bytes of the second set of a job that the pool had already."""
+    """Measures the share of each set of a job that the pool had already."""
     with bench.pool() as pool, bench.job(pool, 4, 64, 100_000) as job:
         job.wait_for("round 20", seconds=120)
         shares = []
@@ -127,8 +127,8 @@ def naming(report, bench):
 
 
 def slow_down(report, bench):
-    """A run of about a minute with sets at intervals, against none; beside it what advise's cost model says: the time of a run
-    with a pause in each interval."""
+    """Compares a run of about a minute with sets at intervals to a run without sets. Each row also has the prediction of
+    advise's cost model: the time of a run with a pause in each interval."""
     turns = 1 if bench.quick else 3
     with bench.pool() as pool:
         rounds = 600

@@ -59,7 +59,7 @@ def process_state(pid):
 
 
 def waits_in_kernel(pid):
-    """Whether one of its threads is in uninterruptible sleep."""
+    """True when a thread of the process is in uninterruptible sleep."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -181,8 +181,8 @@ class Pool:
         return [each for each in (self.figures() or {"benefactors": []})["benefactors"] if each["state"] == state]
 
     def is_whole(self):
-        """Whether all benefactors live, no copy is missing, and enough of them keep the metadata. A standby,
-        if any, must follow."""
+        """True when all benefactors live, no copy is missing, enough benefactors keep the metadata, and a standby, if
+        any, follows the manager."""
         figures = self.figures()
         return (figures is not None and figures["debt_chunks"] == 0
                 and figures["log_copies"] == figures["log_copies_wanted"]
@@ -352,7 +352,7 @@ def pool_with_small_disk(place):
 
 
 class Trial:
-    """One fault of a pool during writes, and its findings."""
+    """A trial of a fault in a pool during writes, and its findings."""
 
     def __init__(self, pool, folder, largest_mib):
         self.pool, self.folder = pool, folder
@@ -372,8 +372,8 @@ class Trial:
         self.note_strike()
 
     def strike_redundant(self):
-        """Like strike(), but waits until all images have what the policy promises. The writer begins no other
-        image until it is told."""
+        """Waits until all images have the copies that the policy promises, then works like strike(). The writer begins no
+        other image meanwhile."""
         self.writer.hold()
         self.writer.rest()
         self.pool.wait_whole()

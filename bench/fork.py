@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Measures clones of processes and machines: bench/fork.py [--mib N] [--clones 1,8,32] [--rounds N] [--vm]
 
-For a process: the pause of the parent in sf_clone, the time until each clone runs, and the time that a fork(2) of the same
-process takes beside it (the ceiling: a clone cannot be faster). Memory: the sum of the proportional shares (Pss) of the
-parent and all its clones, each of which has read 1 % of its memory. "merged": after sf_prepare. Times in milliseconds, the
-median of all rounds and the worst.
+For a process: the pause of the parent in sf_clone, and the time until each clone runs. The ceiling is a fork(2) of the same
+process. Memory: the sum of the proportional shares (Pss) of the parent and all its clones, after each clone has read 1 % of
+its memory. "merged": after sf_prepare. Times are in milliseconds: the median of all rounds, and the worst.
 
 For a machine (--vm): the same figures of `stdchk vm fork --json`, for a guest of scripts/fork-guest. Needs root.
 """

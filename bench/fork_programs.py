@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Runs real programs on clones of a process, beside workers that are there already: bench/fork_programs.py [--clones 1,8,32] [--rounds N]
 
-The SnowFlock paper's section 5.1 (figure 5). Each program's work is cut into equal shares, one for each worker.
+The measurement is that of the SnowFlock paper, section 5.1 (figure 5). Each worker does an equal share of a program's work.
 
-clones:     from sf_request_ticket until the last clone is joined.
-zero cost:  the same work by processes that were forked before the clock starts, and wait for the word.
-overhead:   the first divided by the second, less 1, in per cent: the median of the rounds, which take turns.
+- clones: the time from sf_request_ticket until the last clone is joined.
+- zero cost: the time of the same work by processes that were forked before the clock starts.
+- overhead: clones divided by zero cost, less 1, in per cent. The two take turns; the figure is the median of the rounds.
 
-`sleep` needs no processor: its overhead is that of the clones alone. The others share this machine's processors, however many
-workers there are. Programs that are not installed are left out, and named. Needs root.
+`sleep` needs no processor, so it shows the overhead of the clones alone. All workers of the other programs share this
+machine's processors. Programs that are not installed are left out, and named. Needs root.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def quiet(*words):
 
 
 class Sleep:
-    """Two seconds of waiting for each worker."""
+    """Each worker sleeps for two seconds."""
 
     needs = ()
 

@@ -80,7 +80,7 @@ class Island:
             time.sleep(0.02)
 
     def works(self, *command):
-        """Whether the command ends well within 10 s."""
+        """True when the command ends with status 0 within 10 s."""
         try:
             self.run(*command, seconds=10)
         except Failure:
@@ -88,7 +88,7 @@ class Island:
         return True
 
     def is_mounted(self, path):
-        """Whether a file system is mounted there, on the island."""
+        """True when a file system is mounted at `path` on the island."""
         mounts = pathlib.Path(f"/proc/{self.first}/mounts").read_text().splitlines()
         return any(line.split()[1] == str(path) for line in mounts)
 

@@ -33,7 +33,7 @@ BEGAN_ABOVE = "writes that began with more than half of the memory not drained, 
 
 @dataclasses.dataclass
 class Fill:
-    """How full the pool is before each measured write: the number of images that are not drained."""
+    """The state of the pool before each measured write: the number of images that are not drained."""
 
     name: str
     not_drained: int
@@ -94,8 +94,8 @@ def write_file(path, bytes_count):
 
 
 def is_over(asked):
-    """Whether this answer of squeue says that a job and all its epilogs have ended. A controller that does
-    not answer says neither."""
+    """True when squeue's answer shows that a job and all its epilogs have ended. A controller that does not answer
+    shows nothing: False."""
     return not asked.stdout.strip() and (asked.returncode == 0 or "Invalid job id" in asked.stderr)
 
 
@@ -400,8 +400,8 @@ def restart(report, bin_dir, scratch, rounds, size_mib, ranks=READERS):
 
 
 def restart_of_nodes(report, bin_dir, rounds):
-    """Each rank loads on its own node: in the job that wrote the images, and in the next job with a new
-    pool."""
+    """Measures restarts of ranks that load on their own nodes, in the job that wrote the images and in the next job.
+    The next job has a new pool."""
     up = f"stdchk up --job --memory {2 * RANK_MIB}M --mount /tmp/pool --drain drained --policy images={RESTART_NODES} >/dev/null || exit 1"
     load = "loaded=$(stdchk restart-test --job --json /tmp/pool) || exit 1; echo loaded $loaded"
     found = {"memory": [], "the drained set": []}

@@ -32,7 +32,7 @@ class Peer:
 
     @classmethod
     def missing(cls):
-        """Why it cannot be started here, or ''."""
+        """Returns the reason why this machine cannot run the system, or ''."""
         absent = [each for each in cls.programs if shutil.which(each) is None]
         return f"not installed: {', '.join(absent)}" if absent else ""
 
@@ -50,11 +50,11 @@ class Peer:
         self.island.run("umount", self.mount)
 
     def answers(self, port):
-        """Whether a program listens on this port of the island."""
+        """True when a program listens on this port of the island."""
         return self.island.works("bash", "-c", f"exec 3<>/dev/tcp/{ADDRESS}/{port}")
 
     def said(self):
-        """The end of what its daemons have said."""
+        """Returns the last 500 characters of the daemons' log."""
         return self.log.read_text(errors="replace")[-500:] if self.log.exists() else ""
 
 

@@ -58,7 +58,7 @@ class Folder:
         os.unlink(self.full(name))
 
     def another(self):
-        """For another thread."""
+        """Returns a place for another thread."""
         return self
 
 
@@ -95,10 +95,10 @@ class Nfs:
         return self.opened(name, False)
 
     def forget(self, name):
-        """Nothing is cached."""
+        """Does nothing: this system has no cache."""
 
     def write(self, handle, view):
-        """As write(2): it may write less."""
+        """Writes up to len(view) bytes, as write(2) does. Returns their number."""
         data = (ctypes.c_char * len(view)).from_buffer(view)
         return self.check(self.lib.nfs_write(self.context, handle, ctypes.c_uint64(len(view)), data), "write")
 
@@ -141,7 +141,7 @@ class Mooncake:
         return [name, 0]
 
     def forget(self, name):
-        """Nothing is cached."""
+        """Does nothing: this system has no cache."""
 
     def write(self, fd, view):
         status = self.store.put(f"{fd[0]}.{fd[1]}", view)
@@ -162,10 +162,10 @@ class Mooncake:
         return len(found)
 
     def close(self, fd):
-        """Nothing is open."""
+        """Does nothing: there is no open file."""
 
     def unlink(self, name):
-        """The objects stay."""
+        """Does nothing: objects are not removed."""
 
     def another(self):
         return self
@@ -260,7 +260,7 @@ def images(place, size, checked):
 
 
 def writers(place, size, checked):
-    """All at once, each an image of its own."""
+    """Measures WRITERS threads that write at the same time, each to its own image."""
     memories = [image_memory(size // WRITERS) for _ in range(WRITERS)]
     places = [place.another() for _ in memories]
     for number, memory in enumerate(memories):

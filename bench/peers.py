@@ -27,7 +27,7 @@ RATIOS = [f"{what}, against {peer.name}*" for peer in peer_systems.ALWAYS for wh
 
 
 def text(size_mib, files):
-    """How the section is measured, for its page."""
+    """Returns the introduction of the section's page."""
     setups = "; ".join(f"*{peer.name}*: {peer.about}" for peer in peer_systems.ALL)
     return f"""
         The same program on each system, each alone on this machine, in namespaces with a loopback only. Images of {size_mib} MiB, each
@@ -39,7 +39,7 @@ def text(size_mib, files):
 
 
 def missing():
-    """Why the section cannot run here, or ''."""
+    """Returns the reason why this machine cannot run the section, or ''."""
     return "" if os.geteuid() == 0 else "only root can make namespaces and mounts"
 
 
@@ -81,7 +81,7 @@ def one_round(kind, bin_dir, disk, size, files):
 
 
 def reason(kind, what, ours, theirs):
-    """In words why ours is behind in this row; '' where it is not."""
+    """Returns in words why stdchk is behind in this row, or '' if it is not."""
     ratio = ours.over(theirs).median
     if ratio <= 1 if what in TIMES else ratio >= 1:
         return ""
@@ -101,7 +101,7 @@ def add_rows(report, found, taken):
 
 
 def measure(report, bin_dir, scratch, rounds, size, files, kinds=peer_systems.ALL):
-    """All systems in turns; a round begins with another one. Those that cannot run are named on the page, with the cause."""
+    """Measures all systems in turns. Each round begins with another system. The page names systems that cannot run."""
     absent = {kind: kind.missing() for kind in kinds}
     absent = {kind: why for kind, why in absent.items() if why}
     kinds = [kind for kind in kinds if kind not in absent]

@@ -8,7 +8,7 @@ import time
 
 
 class Failure(Exception):
-    """The reason why a section must not be published."""
+    """An error that forbids to publish a section. Its text is the reason."""
 
 
 HOW_TO_READ = " ".join("""
@@ -66,7 +66,7 @@ def number_text(number):
 
 @dataclasses.dataclass
 class Aim:
-    """The aim for a row: for the ratio to the ceiling if there is one, otherwise for the figure."""
+    """The aim of a row: a limit for its ratio to the ceiling or, without a ceiling, for its figure."""
 
     least: float = None
     most: float = None

@@ -38,7 +38,7 @@ def perftest():
 
 
 def transport(programs, kind):
-    """{measure: {what: figure}}; "what" is the transport, or the raw loop beside it."""
+    """Returns {measure: {what: figure}}, where `what` is the transport or the raw loop."""
     found = json.loads(run(programs / "rma-bench", "--transport", kind, "--bytes", f"{COUNT}M", "--rounds", 1))
     return {measure: {what: values[0] for what, values in found[measure].items()}
             for measure in ("gb_per_s", "writer_cpu_s_per_gb", "target_cpu_s_per_gb")}

@@ -1,5 +1,7 @@
-"""A writer that remembers its images, and a reader that compares them. They are separate programs, so that a
-hanging one can be ended. They use a mount by plain POSIX calls. Used by faults.py."""
+"""Programs of the section on faults: a writer that remembers its images, and a reader that compares them.
+
+The bench can kill a program that hangs, because both run as separate processes. They use a mount by plain POSIX calls.
+"""
 
 import contextlib
 import errno
@@ -18,9 +20,10 @@ MIB = 1 << 20
 
 
 class Writer:
-    """A process that writes images into a folder one after the other until it is told to end. An image is
-    random bytes. A failed image is begun again under its name. The newest KEEP images stay, and those that
-    hold() has protected; others are removed.
+    """A process that writes images of random bytes into a folder, one after the other, until a command ends it.
+
+    The process begins a failed image again, with the same name. It keeps the newest KEEP images and the images that
+    hold() protects, and removes all others.
 
     Owns: the process, and a thread that reads its output.
     Errors: Failure when it hangs or makes no progress.
@@ -125,7 +128,7 @@ class Writer:
 
 
 def lost(folder, images, seconds=300):
-    """{name: why} of the images that are unreadable or differ. Drops the kernel's cache first."""
+    """Returns {name: reason} for images that are unreadable or differ. Drops the kernel's cache first."""
     subprocess.run(["sync"], check=True)
     with open("/proc/sys/vm/drop_caches", "w") as file:
         file.write("3")

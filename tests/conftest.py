@@ -1,10 +1,10 @@
-"""What all tests of pytest share: scripts/pytest-file learns which of them failed."""
+"""The part that all pytest files share: it records the tests that failed, for scripts/pytest-file."""
 
 import os
 
 
 def pytest_terminal_summary(terminalreporter):
-    """With STDCHK_TEST_FAILED set, writes the name of each test that failed, as pytest's command line takes it."""
+    """Writes the names of failed tests into the file $STDCHK_TEST_FAILED, as pytest's command line takes them."""
     if path := os.environ.get("STDCHK_TEST_FAILED"):
         stats = terminalreporter.stats
         names = {report.nodeid for kind in ("failed", "error") for report in stats.get(kind, [])}

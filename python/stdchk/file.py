@@ -116,7 +116,7 @@ class File(io.RawIOBase):
         return size
 
     def sync(self):
-        """As fsync(2): makes the bytes visible; of an image A.Ni.Tj, only has them stored."""
+        """Stores the bytes, as fsync(2) does, and makes them visible. An image A.Ni.Tj stays invisible until close()."""
         checked(lib.stdchk_sync(self._native()), self.name)
 
     def abort(self):

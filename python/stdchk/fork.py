@@ -65,7 +65,7 @@ class Ticket:
 
 
 class CloneFailed(RuntimeError):
-    """At least one clone ended without a result. `results` has those of the others, by id; `reasons` says why."""
+    """At least one clone ended without a result. `results` has the other clones' results, by id. `reasons` has the causes."""
 
     def __init__(self, reasons, results):
         super().__init__("; ".join(f"clone {number}: {reason}" for number, reason in sorted(reasons.items())))

@@ -49,7 +49,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Set:
-    """All images A.*.Tj of one application and timestep. `images_wanted` is 0 where the policy does not say it."""
+    """All images A.*.Tj of one application and timestep. `images_wanted` is 0 if the policy gives no number."""
 
     name: str
     application: str
@@ -66,7 +66,7 @@ class Set:
 
 @dataclasses.dataclass(frozen=True)
 class Safety:
-    """Whether files are on the parallel file system, verified. True and False by itself."""
+    """True when files are on the parallel file system and verified, also as a bool."""
 
     safe: bool
     files: int
@@ -115,7 +115,7 @@ def _set(found):
 
 
 def _is_own(found):
-    """Whether only this user and root can change the file or folder of this os.stat_result."""
+    """True when only this user and root can change the file or folder of this os.stat_result."""
     return found.st_uid == os.geteuid() and found.st_mode & 0o022 == 0
 
 

@@ -21,7 +21,7 @@ environment = {"STDCHK_DRAIN_SECONDS": "300", "STDCHK_END_SECONDS": "45", **os.e
 
 
 def arguments():
-    """As of PBS's own scripts: the tenth of an epilogue is the job's exit status, which only the first node knows."""
+    """Returns the arguments of PBS's own scripts. Argument 10 of an epilogue is the exit status, known on the first node only."""
     status = None if begins else getattr(event.job, "Exit_status", None)
     return [event.job.id, event.job.euser] + ([] if status is None else [""] * 7 + [str(status)])
 

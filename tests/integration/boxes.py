@@ -128,7 +128,7 @@ class Job:
         return status
 
     def network(self):
-        """What each container knows of its network: for a test that fails."""
+        """Returns the addresses, neighbours and connections of each container, for the message of a failed test."""
         shown, seen, pids = [], {os.readlink("/proc/self/ns/net")}, [self.process.pid]
         for pid in pids:
             with contextlib.suppress(OSError):

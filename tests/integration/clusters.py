@@ -126,7 +126,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster():
-    """For test files that import it: one cluster of 4 nodes for all of a file."""
+    """A cluster of 4 nodes. All tests of the file that imports this fixture share the cluster."""
     one = Cluster(4)
     yield one
     one.end()
@@ -144,9 +144,11 @@ def nothing_left(cluster, nodes):
 
 
 class Pbs:
-    """Stands in for PBS on the nodes of a cluster: runs a job script on its first node, and what `pbsdsh`
-    asks for on the others. Like PBS it gives tasks nothing of the script's environment and no standard
-    input, and `pbsdsh` neither their output nor their exit status: it ends well, and tells of a task that did not."""
+    """Stands in for PBS on the nodes of a cluster: runs a job script on the first node, and tasks of `pbsdsh` on the others.
+
+    As with PBS, a task has an empty environment and no standard input. `pbsdsh` passes on no output of a task. It always
+    ends with status 0, and prints the exit status of a task that failed.
+    """
 
     PBSDSH = """#!/bin/bash
 # pbsdsh -n INDEX -- COMMAND...

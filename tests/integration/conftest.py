@@ -40,7 +40,7 @@ def write_random(folder, names, size):
 
 
 def all_read_back(folder, expected):
-    """Whether every file has the bytes that write_random() returned."""
+    """True when every file has the bytes that write_random() returned."""
     try:
         return all((folder / name).read_bytes() == content for name, content in expected.items())
     except OSError:
@@ -48,7 +48,7 @@ def all_read_back(folder, expected):
 
 
 class Pool:
-    """A pool on this machine, in its own directory."""
+    """A pool whose daemons all run on this machine. Its files are below `folder`."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -206,7 +206,7 @@ def neighbour():
 
 @pytest.fixture(scope="session", autouse=True)
 def rules_pool():
-    """With STDCHK_TEST_POOL set, mount_test.py tests the rules of mounts over a real pool."""
+    """Starts a real pool for mount_test.py, if STDCHK_TEST_POOL is set."""
     if not os.environ.get("STDCHK_TEST_POOL"):
         yield None
         return

@@ -1,8 +1,9 @@
-"""Jobs in containers that are hit at a named step of a checkpoint or a restart: each ends, with the result of an
-undisturbed run, and the newest set of the pool is always whole.
+"""Injects faults into jobs in containers, at a named step of a checkpoint or a restart. Each job must end with the result
+of an undisturbed run. The newest set in the pool must be complete at any time.
 
-Every step runs a program of the system (ss, nft, criu, tar). Scripts of these names stand before them in PATH. When a
-test has left a plan for a step, the first script that gets there says so and waits until the test has done its worst.
+Every step runs a program of the system (ss, nft, criu, tar). PATH finds scripts of these names first. If a test has
+written a plan for a step, the first script that reaches the step reports it. The script waits until the test has injected
+the fault.
 """
 
 import os
@@ -94,7 +95,7 @@ class Scene:
         run(BIN / "stdchk", "checkpoint", "--timeout", "1", self.job.name, env=self.job.environment, check=False)
 
     def restart(self):
-        """By hand, after the coordinator was killed."""
+        """Restarts the job by the command `restart`, after its coordinator was killed."""
         self.job.process.wait(10)
         wait_until(lambda: not any(is_running(pid) for pid in self.orphans), "the nodes end with their lease")
         self.job = Job(self.pool, self.base, self.job.name, self.job.name, command="restart",

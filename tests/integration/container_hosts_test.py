@@ -44,7 +44,7 @@ class Cluster:
         self.switch.run("ip", "link", "set", f"port{number}", "down")
 
     def own_devices(self, number):
-        """What jobs have left of a network on the host."""
+        """Returns the names of network devices that jobs have made on the host and not removed."""
         names = [line.split(": ")[1] for line in self.hosts[number].run("ip", "-o", "link", "show").stdout.splitlines()]
         return [name for name in names if name.startswith("sc")]
 

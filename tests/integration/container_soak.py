@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""A soak: LAMMPS in containers, saved at intervals, while nodes are killed at random. The result must be that of an undisturbed
-run of the same length: tests/integration/container_soak.py [--minutes 3] [--every 30] [--loss 120] [--losses-max 60] [--seed 1]
+"""Soak test: LAMMPS runs in containers and is saved at intervals, while nodes are killed at random. The result must equal
+the result of an undisturbed run.
 
-Each loss is SIGKILL of the daemon of a node that has containers: they end with it, and so does their network. The job goes on
-on nodes that have waited as spares. Prints a line for each loss, and a summary; the exit status is 1 when the results differ.
+Usage: tests/integration/container_soak.py [--minutes 3] [--every 30] [--loss 120] [--losses-max 60] [--seed 1]
+
+A loss kills the daemon of a node that has containers (SIGKILL). The node's containers and their network end with the daemon.
+The job continues on spare nodes. Prints a line for each loss, and a summary; the exit status is 1 when the results differ.
 An hour with 30 losses is `--minutes 60`. Needs root and scripts/trixie-root --with lammps.
 """
 

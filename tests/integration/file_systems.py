@@ -73,7 +73,7 @@ def tmpfs(folder, size):
 
 @contextlib.contextmanager
 def bindfs(folder):
-    """Another directory of this machine, shown through FUSE."""
+    """Mounts a FUSE file system (bindfs) that shows another directory of this machine."""
     need("bindfs")
     (folder / "shown").mkdir()
     with mounted(folder / "bindfs", "bindfs", folder / "shown", folder / "bindfs") as point:

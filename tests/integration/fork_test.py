@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def ended(pid):
-    """Whether a process has ended; a zombie has."""
+    """True when a process has ended. A zombie counts as ended."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
@@ -31,7 +31,7 @@ def ended(pid):
 
 
 class Daemon:
-    """A stdchk-forkd with a folder of its own."""
+    """Runs a stdchk-forkd whose files are in `folder`."""
 
     def __init__(self, folder, *flags):
         self.folder = folder

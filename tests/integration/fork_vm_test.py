@@ -29,7 +29,7 @@ def guest():
 
 
 class Machine:
-    """The first machine of a family, in a folder of its own."""
+    """Runs the parent machine of later clones. Its files are in `folder`."""
 
     def __init__(self, folder, guest, *flags, disk=False, **words):
         self.folder, self.console = folder, folder / "console-0"
@@ -173,7 +173,7 @@ def pager_of(pool, folder):
 
 
 def far_flags(pool, folder):
-    """One clone stays here, others go to a host that is a network namespace; its machines are in a folder of their own."""
+    """Returns flags for two hosts: this host takes one clone. Further clones go to a second host, a network namespace."""
     scripts = {
         "rsh": 'test "$1" = far && shift && exec unshare --net "$@"',
         "vm": f'action=$1; shift; exec {BIN}/stdchk-vm "$action" --folder {folder}/far "$@" 2>>{folder}/far-log',

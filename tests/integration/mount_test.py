@@ -1,9 +1,10 @@
-"""What an application may rely on in a mount, each rule by name.
+"""Tests the promises of a mount to an application, with one test for each rule.
 
-Runs over a pool in the memory of a test program (STDCHK_FUSE_OVER_MEMORY names it), over a real pool that it
-starts (STDCHK_BIN: the folder of its programs), or over mounts that are there: STDCHK_TEST_MOUNT and, for
-rules about two mounts, STDCHK_TEST_MOUNT2.
-"Read back" is done by another process, with the kernel's caches dropped where that is allowed.
+The tests run over one of three kinds of mounts:
+- a pool in the memory of the test program that STDCHK_FUSE_OVER_MEMORY names;
+- a real pool that the tests start (STDCHK_BIN: the folder of its programs);
+- the existing mount STDCHK_TEST_MOUNT and, for rules about two mounts, STDCHK_TEST_MOUNT2.
+Another process reads files back. Where permitted, it first drops the kernel's caches.
 """
 
 import ctypes
@@ -966,7 +967,7 @@ SET_ID_MODES = (0o6777, 0o4777, 0o2777, 0o2767, 0o6767, 0o4666, 0o2676, 0o777)
 
 
 def modes_after(folder, code, user, flags):
-    """The modes of files of root after another user, or root, has done that; by the modes they had."""
+    """Runs `code` as `user` on files of root. Returns the files' new modes by their old modes."""
     paths = {mode: os.path.join(folder, f"{mode:o}") for mode in SET_ID_MODES}
     for path in paths.values():
         put(path, b"program" * 1000)

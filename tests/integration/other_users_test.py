@@ -1,5 +1,5 @@
-"""What another user of the host prepares where programs of clones, containers, machines and Python look for their own
-files and servers."""
+"""Tests attacks by another user of the host, who makes files and servers at the names where stdchk looks for its own.
+The programs are those of clones, containers, machines and Python."""
 
 import contextlib
 import json

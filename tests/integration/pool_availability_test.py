@@ -1,4 +1,4 @@
-"""What a lost manager must not cost: its metadata however many files there are, and no read that was under way."""
+"""Tests the loss of a manager: no metadata is lost, with any number of files, and running reads go on."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def test_a_log_that_was_given_too_little_memory_is_named(pool):
 
 
 class Reader(threading.Thread):
-    """Opens and reads files one after the other, each as a program does that has not read it before."""
+    """Reads one file after the other in a thread, each without the kernel's cached pages."""
 
     def __init__(self, folder, expected, ends):
         super().__init__(daemon=True)

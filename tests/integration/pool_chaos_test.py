@@ -1,5 +1,5 @@
-"""Two mounts, with killed writers and constant renames. Readers on the other mount see whole images only, and
-the drain directory ends up with the same tree."""
+"""Kills writers and renames files all the time, on one of two mounts. Readers on the other mount see whole images only.
+The drain directory ends up with the same tree."""
 
 import os
 import random
@@ -109,8 +109,8 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_reader_of_what_a_killed_process_changed_gets_no_error_at_its_close(pool, change):
-    """The kernel flushes an inode's times after such a change. The death of the caller interrupts the flush, and the
-    next close() of the inode would report that, as an error of a file that is whole."""
+    """The kernel flushes an inode's times after such a change, and the caller's death interrupts the flush. The next
+    close() of the inode must not report the interrupted flush as an error."""
     pool.up(benefactors=1)
     names = [pool.mount / "a", pool.mount / "b"]
     names[0].write_bytes(b"content")

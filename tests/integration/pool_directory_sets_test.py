@@ -1,5 +1,5 @@
-"""Tests checkpoints that are directories: completeness, the order of the drain, what a lost pool leaves, and
-rules of sets that later pools find in the drain directory."""
+"""Tests checkpoints that are directories: completeness, the order of the drain, and the files that a lost pool leaves.
+Also tests rules of sets that later pools find in the drain directory."""
 
 import contextlib
 import hashlib

@@ -12,7 +12,7 @@ LEASE = ".stdchk-lease"
 
 @pytest.fixture(name="other")
 def other_fixture(pool, tmp_path):
-    """A pool of its own that is to have the same drain directory."""
+    """A second pool, with the drain directory of the first."""
     other = Pool(tmp_path)
     other.drain = pool.drain
     yield other

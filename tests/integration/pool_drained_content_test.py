@@ -88,7 +88,7 @@ def test_a_bit_that_has_changed_in_the_drained_file_of_an_image_is_an_error(pool
 
 
 def safe(pool, path):
-    """What `stdchk safe` says; nothing while the manager cannot tell."""
+    """Returns the answer of `stdchk safe --json`; an empty one while the manager does not know."""
     return json.loads(pool.stdchk("safe", "--json", path, check=False).stdout or "{}")
 
 
@@ -198,7 +198,7 @@ def read_bytes(pool):
 
 
 def test_many_readers_of_drained_images_read_each_byte_about_twice(pool):
-    """Each byte is read once for the check and once for the reader: the cache has no room for whole pieces of
+    """A benefactor reads each byte once for the check and once for the reader: its cache cannot hold whole pieces of
     all images."""
     pool.up(benefactors=1, memory="256M")
     expected = write_random(pool.mount, [f"app.N{rank}.T1" for rank in range(6)], 32 * MIB + 7)

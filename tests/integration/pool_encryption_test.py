@@ -19,12 +19,12 @@ def image(chunks):
 
 
 def arenas(pool, name="disk"):
-    """What benefactors hold in the files of that name, which have no name any more."""
+    """Returns the arenas of all benefactors: their mapped memory of the unlinked files `name`."""
     return b"".join(memory_of(pid, name) for pid in pool.pids("benefactor"))
 
 
 def memory_of(pid, mapped=""):
-    """All that a process has mapped, of files with `mapped` in their names, and that may be read."""
+    """Returns a process's readable memory, of maps with `mapped` in their file names."""
     found = []
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
         for line in maps:
@@ -45,7 +45,7 @@ def key_of(pool):
 
 
 def test_benefactors_have_no_byte_of_an_encrypted_image(pool):
-    """Neither where chunks are, nor anywhere else in their processes."""
+    """Searches the arenas and all other memory of the benefactors' processes."""
     disk = pool.folder / "disk"
     pool.up("--encrypt", "--disk", disk, benefactors=2, memory="64M", drain=False)
     content = image(3)

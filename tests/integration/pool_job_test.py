@@ -29,7 +29,7 @@ def fresh_output(cluster):
 
 @pytest.fixture(scope="module")
 def undisturbed():
-    """What the program computes when nothing happens to it."""
+    """The result of a run of the program without a pool or a fault."""
     words = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", RANKS, *HEAT.split()]
     return result_of(run(*words).stdout)
 
@@ -62,7 +62,7 @@ def test_one_line_is_enough_and_says_where_the_mount_is(cluster):
 
 
 def test_the_line_in_the_script_takes_the_pool_down_too(cluster):
-    """The only line of stdchk in the job: at its end, and when its time is nearly over, all is drained."""
+    """The job has a single line of stdchk. The pool is drained at the script's end, and shortly before the time limit."""
     line = (f'eval "$(stdchk up --job --export --memory 64M --drain {cluster.pfs} --drain-rate 1M '
             '--policy images=3)" || exit 1')
     job = cluster.submit("--nodes=3", "--ntasks-per-node=1", script=f"""
@@ -97,7 +97,7 @@ def test_the_line_in_the_script_takes_the_pool_down_too(cluster):
 
 
 def test_the_next_job_has_other_nodes_and_another_number_of_ranks(cluster):
-    """It reads the files it likes of what the first has drained, and writes on with its own number of images."""
+    """The next job reads drained files of the first, and writes sets with another number of images."""
     up = (f'eval "$(stdchk up --job --export --memory 64M --drain {cluster.pfs} '
           '--policy images=$SLURM_NTASKS)" || exit 1')
     job = cluster.submit("--nodes=2", "--nodelist=n1,n2", "--ntasks-per-node=2", script=f"""
@@ -141,7 +141,7 @@ def test_the_next_job_has_other_nodes_and_another_number_of_ranks(cluster):
 
 
 def test_a_plain_user_starts_a_pool_and_is_told_where_fuse_is_missing(cluster):
-    """No root: the mount is made by fusermount3. The daemons show their figures to Prometheus."""
+    """A user without root's rights mounts by fusermount3. The daemons serve metrics to Prometheus."""
     home = cluster.folder / "home"
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
@@ -185,7 +185,7 @@ def test_a_plain_user_starts_a_pool_and_is_told_where_fuse_is_missing(cluster):
 
 
 def test_ranks_that_mpirun_starts_on_two_nodes_meet(cluster):
-    """The one beside mpirun is in no step of the job, the other in that of the daemon that has started it."""
+    """The rank on mpirun's node is in no step of the job. The other rank is in the step of mpirun's daemon."""
     job = cluster.submit("--nodes=2", "--nodelist=n3,n4", "--ntasks-per-node=1", script="""
         mount=/tmp/stdchk-$UID-jobs/$SLURM_JOB_ID.mount
         stdchk up --job --memory 64M --policy images=2 || exit 1
@@ -211,7 +211,7 @@ def test_a_restart_is_timed_on_all_nodes(cluster, proctrack):
 
 
 def time_a_restart(cluster):
-    """One node lends; to the others their images come by the network, and to itself by its loopback device."""
+    """A single node lends memory. Images reach the other nodes by the network, and this node by its loopback device."""
     folder = cluster.folder / "restart"
     folder.mkdir()
     # A stand-in for stdchk records what each node is told to do.
@@ -263,7 +263,7 @@ def time_a_restart(cluster):
 
 
 def script_of_the_project(cluster, name):
-    """As it is, but for the memory that the nodes lend."""
+    """Copies a script of the project. The copy differs only in the memory that the nodes lend."""
     text = (ROOT / "scripts" / name).read_text()
     assert text.count("--memory 25G") == 1
     path = cluster.folder / "job.sh"
@@ -272,7 +272,7 @@ def script_of_the_project(cluster, name):
 
 
 def program_of_the_project(cluster, script):
-    """What those scripts start as ./heat."""
+    """Writes the program that scripts of the project start as ./heat."""
     path = cluster.folder / "heat"
     path.write_text(f"#!/bin/bash\n{script}\n")
     path.chmod(0o755)
@@ -423,7 +423,7 @@ def test_a_lost_benefactor_costs_nothing_that_has_its_copies(undisturbed):
 
 
 def test_a_manager_that_died_is_no_good_end_and_what_went_with_it_is_told(cluster):
-    """By `down`, and at the end of a script that knows nothing of it and ends well."""
+    """`down` reports the loss, and so does the end of a script that does not notice it and exits with 0."""
     lose = f"""
         {MAKE_UNDRAINED.format(mount='$mount')}
         stdchk drain --wait $mount/kept/app.N0.T1
@@ -598,7 +598,7 @@ def test_where_pbs_has_no_launcher_the_nodes_are_reached_by_the_remote_shell(clu
 
 
 def shell_to_nodes(cluster):
-    """In place of ssh, from the head."""
+    """Writes a program that stands in for ssh from the head to a node."""
     shell = cluster.folder / "shell"
     shell.write_text(f"#!/bin/bash\n[[ -e $STDCHK_CLUSTER/nodes/$1 ]] || exit 255\n"
                      f"exec {CLUSTER} _inside $1 ${{@:2}}\n")
@@ -607,7 +607,7 @@ def shell_to_nodes(cluster):
 
 
 def test_a_pool_that_outlives_a_job_restarts_the_next_one_from_memory(cluster):
-    """It has no drain directory, and the next job another number of ranks."""
+    """The pool has no drain directory. The next job has another number of ranks."""
     hosts = cluster.folder / "hosts"
     hosts.write_text("n1\nn3\nn4\n")
     cluster.call("run", BIN / "stdchk", "up", "--hosts", hosts, "--mount-on-hosts", "--rsh", shell_to_nodes(cluster),
@@ -635,7 +635,7 @@ def test_a_pool_that_outlives_a_job_restarts_the_next_one_from_memory(cluster):
 
 
 def test_a_pool_of_rented_hosts_comes_from_a_plain_list(cluster):
-    """The head is the rented machine that one logs in to, the nodes are the others."""
+    """The head stands for the rented machine of the user's login. The nodes are the other rented machines."""
     shell = shell_to_nodes(cluster)
     hosts = cluster.folder / "hosts"
     up = ["run", "env", f"STDCHK_RSH={shell}", "STDCHK_LISTEN=head", ROOT / "scripts" / "cloud" / "up",

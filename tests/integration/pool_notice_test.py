@@ -1,5 +1,5 @@
-"""Tests what a pool does when its memory is about to go: the newest set is drained first, in a stated time; what tells
-schedulers how old the last safe set is; and mounts of pods."""
+"""Tests a pool whose memory is about to end: it drains the newest set first, within a stated time. Also tests the age of
+the last safe set that schedulers read, and mounts of pods."""
 
 import http.server
 import json
@@ -30,7 +30,7 @@ def drain_within(pool, seconds, *arguments):
 
 
 def last_drained(pool, timestep):
-    """When the last image of the set got its name in the drain directory."""
+    """Returns the time in ns when the last image of the set got its name in the drain directory."""
     return max((pool.drain / f"a.N{rank}.T{timestep}").stat().st_ctime_ns for rank in range(IMAGES))
 
 
@@ -176,7 +176,7 @@ def test_the_notice_of_each_cloud_starts_the_drain(pool, tmp_path):
 
 
 def test_a_pod_sees_the_mount_that_replaces_a_dead_one(pool):
-    """As packaging/kubernetes has it: the node's folder is shared, and a pod has a copy of it that follows changes."""
+    """The mounts are those of packaging/kubernetes: the node's folder is shared, and the pod's copy is a slave of it."""
     if os.geteuid() != 0:
         pytest.skip("needs root, as the mount's container does")
     pool.up(benefactors=1, drain=False)

@@ -1,5 +1,5 @@
-"""Where a pool lies: mount directories, state directories and exchange folders, that other users, other sessions and
-killed commands reach, too."""
+"""Tests the directories of a pool: mount, state and exchange. Other users, other sessions and killed commands reach
+such directories, too."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ SMALL = ("--benefactors", 1, "--memory", "64M")
 
 
 def is_mounted(path):
-    """Also for root, whom a user's mount does not let in."""
+    """True when `path` is a mount point. Reads mountinfo, because a user's mount refuses access even to root."""
     lines = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
     return any(line.split()[4] == str(path) for line in lines)
 
@@ -33,7 +33,7 @@ def as_user(uid):
 
 @pytest.fixture(scope="module", autouse=True)
 def fuse_for_all():
-    """As distributions have it: every user may open the device."""
+    """Lets every user open /dev/fuse during the tests, as distributions do."""
     device = pathlib.Path("/dev/fuse")
     mode = device.stat().st_mode & 0o777
     if os.geteuid() == 0:
@@ -45,7 +45,7 @@ def fuse_for_all():
 
 @pytest.fixture(scope="module")
 def programs():
-    """The programs where all users may run them."""
+    """Copies the programs to a folder where all users may run them."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-programs-"))
     folder.chmod(0o755)
     yield programs_for_all(folder / "bin")
@@ -67,7 +67,7 @@ def tree(programs):
 
 
 def processes_of(folder):
-    """Those of pools that have the folder among their words."""
+    """Returns the pids of stdchk's processes with `folder` in their command lines."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -80,7 +80,7 @@ def processes_of(folder):
 
 
 def end_all(folder):
-    """By SIGKILL: the mounts that they had stay, and are dead."""
+    """Kills all processes of `folder` by SIGKILL. Their mounts stay, and every access to them fails."""
     for pid in sorted(processes_of(folder), reverse=True):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -88,7 +88,7 @@ def end_all(folder):
 
 
 class User:
-    """A user of this machine with a runtime folder of its own, and the pools that it starts."""
+    """A user of this machine, with a separate runtime folder. Starts pools as this user."""
 
     def __init__(self, tree, uid, name="runtime"):
         self.tree, self.uid = tree, uid
@@ -174,7 +174,7 @@ def test_users_cannot_take_each_others_mount_points_below_a_sticky_folder(tree):
 
 @needs_root
 def test_links_that_another_user_planted_lead_nowhere(tree):
-    """At every name below /tmp that can be foretold. The job's folder may be one that a project shares."""
+    """The other user plants links at every predictable name below /tmp. A project may share the job's folder."""
     user, other = User(tree, NOBODY), User(tree, DAEMON)
     user.environment.pop("XDG_RUNTIME_DIR")
     victim = user.folder("victim")
@@ -251,7 +251,7 @@ def test_a_prepared_exchange_folder_is_not_used(tree, plant):
 
 @needs_root
 def test_the_sites_end_of_a_job_believes_nobody_elses_notes(tree):
-    """They say what is removed. A job's number can be foretold, and the folder's name, too."""
+    """The notes name the folders to remove. Another user can predict the job's number, and so the notes' name."""
     user = User(tree, NOBODY)
     home = user.folder("home")
     (home / "precious").write_text("before")
@@ -293,7 +293,7 @@ def test_a_report_is_not_written_through_another_users_link(tree):
 
 @needs_root
 def test_roots_commands_use_no_record_of_another_user(tree):
-    """It has a remote shell in it, which a command would run."""
+    """The record names a remote shell, and a command that trusts the record would run it."""
     state = User(tree, NOBODY).folder("state")
     ran = tree / "ran"
     record = {"format": 1, "mount": str(tree / "mount"), "drain": "", "created": "", "manager_address": "x",
@@ -596,7 +596,7 @@ def test_hosts_have_ipv6_addresses(pool):
 
 @needs_root
 def test_a_runtime_folder_of_another_user_is_not_used(tree):
-    """As su(1) without a login leaves it in the environment."""
+    """su(1) without a login leaves XDG_RUNTIME_DIR of the other user in the environment."""
     root, user = User(tree, 0), User(tree, NOBODY)
     root.environment["XDG_RUNTIME_DIR"] = str(user.runtime)
     mount = tree / "mount"

@@ -121,8 +121,8 @@ def image(folder, rank, timestep):
 
 
 def write_drained(pool, *how):
-    """Writes and changes files in folders until all are safe. Returns what the drain directory must hold, and
-    what it must not."""
+    """Writes and changes files in folders until all are safe. Returns the expected content by path, and the paths that
+    must be absent from the drain directory."""
     drain = ("drain", "--wait", *how, pool.mount)
     run_folder, deep = pool.mount / "run", pool.mount / "deep" / "er"
     deep.mkdir(parents=True)
@@ -187,7 +187,7 @@ def test_what_is_safe_outlives_the_power_of_all_hosts(pool, storage, what):
 
 @pytest.mark.parametrize("storage", [("--nodes",)], ids=["nodes"], indirect=True)
 def test_what_is_safe_needs_no_syncs_but_the_benefactors_own(pool, storage):
-    """Without manifests, because their writer would sync the folders."""
+    """The drain writes no manifests, because the writer of manifests would sync the folders."""
     up_with_drain(pool, storage)
     expected, gone = write_drained(pool, "--no-manifest")
     kill_all(pool)

@@ -16,7 +16,7 @@ LINKS = (("rail0", "10.78.0", "200mbit"), ("rail1", "10.78.1", "100mbit"))
 
 
 class TwoNetworks:
-    """This machine as two hosts, with two shaped links between them."""
+    """Simulates two hosts on this machine, with two shaped links between them."""
 
     def __init__(self, folder):
         self.here, self.there = Namespace(), Namespace()

@@ -78,7 +78,7 @@ def test_a_pool_whose_manager_lost_its_disk_is_rebuilt_from_its_benefactors(pool
 
 def test_a_rebuild_that_lacks_what_was_answered_says_so(pool):
     pool.up(benefactors=3, memory="64M", drain=False)
-    # it knows the newest record's number, but stores no records
+    # the witness knows the newest record's number, but stores no records
     pool.benefactor_by_hand("witness", "--memory", "16M", "--log-memory", "1")
     wait_until(lambda: metadata_copies(pool) == 3, "three copies of the metadata")
     behind, *others = pool.pids("benefactor")

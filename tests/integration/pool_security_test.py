@@ -1,4 +1,4 @@
-"""Who is no member of a pool cannot use it: wrong and missing secrets, strangers on its sockets."""
+"""Tests that only members can use a pool: wrong and missing secrets, strangers on its sockets."""
 
 import os
 import pathlib
@@ -223,7 +223,7 @@ def test_another_user_at_a_shared_memory_socket_is_refused(pool):
 
 
 def test_hosts_get_the_secret_only_in_directories_of_this_user(pool):
-    """What another user left in the way on a host is not trusted with the secret."""
+    """A host gets no secret in a directory of another user."""
     if os.geteuid() != 0:
         pytest.skip("only root can act as another user")
     shell = pool.folder / "remote-shell"

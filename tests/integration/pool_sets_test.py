@@ -121,7 +121,7 @@ def of_sets(*timesteps):
 
 
 def test_old_sets_go_by_themselves_but_not_what_must_be_drained_first_nor_the_last_complete_one(pool):
-    """No client writes, asks or removes: the manager acts when the time has come."""
+    """The manager removes sets at their time, without any request of a client."""
     pool.up("--policy", f"images={RANKS},purge-after=3s,must-be-drained=yes", benefactors=2)
     for folder in ("kept/app.N1.T2", "free/app.N0.T1"):  # blocks the drain of an image with this name
         (pool.drain / folder / "in the way").mkdir(parents=True)

@@ -215,7 +215,7 @@ def test_nine_tenths_of_the_memory_are_used_again_after_ten_times_filling_and_de
 
 
 def test_a_series_without_anything_in_common_is_not_named_to_the_end(pool):
-    """This also holds when each image is removed before the next write."""
+    """Naming also stops when each image is removed before the next write."""
     size = 160 * MIB
     pool.up(benefactors=2, memory="256M")
     unnamed = []
@@ -232,8 +232,8 @@ def test_a_series_without_anything_in_common_is_not_named_to_the_end(pool):
 
 @pytest.mark.parametrize("by", ["mount", "folder"])
 def test_a_series_that_is_not_named_is_off_however_large_or_small_its_images_are(pool, by):
-    """The chunks alone cannot tell, because `auto` always names a random sample of chunks. 160 chunks include
-    no sample once in 12 cases; 8 chunks, nine times in ten. A recovered manager says the same."""
+    """The chunks do not show the reason, because `auto` always names a random sample of chunks. A series of 160 chunks
+    has no sample in one of 12 cases, and 8 chunks in nine of ten. A recovered manager says the same."""
     pool.up("--naming", "off" if by == "mount" else "auto", benefactors=2, memory="256M")
     if by == "folder":
         pool.stdchk("policy", "set", pool.mount, "chunking=none")

@@ -34,7 +34,7 @@ def told(cluster, job):
 
 
 def is_over(cluster, job):
-    """All epilogs have ended. A controller that does not answer in time says nothing about it."""
+    """True when all epilogs have ended. A controller that does not answer in time leaves the state unknown: False."""
     asked = cluster.call("run", "squeue", "--noheader", "--jobs", job, check=False)
     return not asked.stdout.strip() and (asked.returncode == 0 or "Invalid job id" in asked.stderr)
 
@@ -48,7 +48,7 @@ def write(name, mib):
 
 
 def drained(cluster):
-    """What a shell has opened is there for a moment as an empty file, and drained as such."""
+    """Returns the names of drained files with content. A shell's redirection first makes an empty file, which may be drained."""
     return sorted(path.name for path in cluster.pfs.iterdir()
                   if path.is_file() and path.stat().st_size > 0 and not path.name.startswith("."))
 
@@ -106,7 +106,7 @@ def test_a_user_without_rights_asks_by_an_option_of_sbatch(cluster):
 
 
 def test_ranks_on_several_nodes_restart_together(cluster):
-    """From memory; each rank on a node of its own, the one that comes late holds all back."""
+    """Ranks restart from memory, one on each node. All of them wait for the rank that comes late."""
     job = cluster.submit(
         "--nodes=3", "--comment", "stdchk=nodes=1,mem=64M,images=3", script=f"""
         srun --ntasks-per-node=1 bash -c '{write('app.N$SLURM_PROCID.T1', 2)}'
@@ -199,7 +199,7 @@ def test_the_papers_own_form_of_a_pbs_job(cluster):
 
 @pytest.mark.parametrize("trouble", ["rm -r {drain}; : >{drain}", "pkill -KILL 'stdchk-(guard|mount)'"])
 def test_the_papers_own_form_fails_with_its_drain(cluster, trouble):
-    """The drain directory is none any more; or nobody can say what is drained, because the mount has died."""
+    """Either a file replaces the drain directory, or the mount dies, so that the state of the drain is unknown."""
     pbs = Pbs(cluster, cluster.nodes)
     drain = cluster.folder / "checkpoints"
     program = cluster.folder / "program"
@@ -219,8 +219,10 @@ def test_the_papers_own_form_fails_with_its_drain(cluster, trouble):
 
 
 class PbsHooks:
-    """Stands in for what PBS's hooks and scripts need of it: the module `pbs` of its Python, `qstat -f`, and a mom that
-    runs a prologue or an epilogue with the arguments of OpenPBS or Torque, as root, with hardly any environment."""
+    """Stands in for the parts of PBS that its hooks and scripts need: Python's module `pbs`, `qstat -f`, and a mom.
+
+    The mom runs a prologue or an epilogue as root, with the arguments of OpenPBS or Torque and nearly no environment.
+    """
 
     QSTAT = """#!/bin/bash
 [[ $1 == -f && $2 == 7.server ]] || exit 153
@@ -256,7 +258,7 @@ def logmsg(level, text):
             assert self.script(node, "prologue", "7.server", "root", "root") == 0
 
     def end(self, settings=(), status=271):
-        """The epilogues of both nodes, at the same time: how many seconds they took."""
+        """Runs the epilogues of both nodes at the same time. Returns their duration in seconds."""
         words = ["7.server", "root", "root", *self.MORE["epilogue"][:-1], status]
         began = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor() as nodes:
@@ -265,7 +267,7 @@ def logmsg(level, text):
         return time.monotonic() - began
 
     def run(self, node, event, hook=ROOT / "scripts/pbs/hook.py", user="root"):
-        """What it has said before it has accepted the event: a hook that does not has rejected it."""
+        """Runs the hook and checks that it accepts the event. Returns the hook's other output."""
         whose = [f"EUSER={user}"] if user else []
         done = self.cluster.on(
             node, "env", "-i", f"PATH={self.folder}:{BIN}:/usr/bin:/bin", f"EVENT={event}", *whose,
@@ -274,7 +276,7 @@ def logmsg(level, text):
         return done.stdout.removesuffix("accepted\n")
 
     def script(self, node, name, *arguments, folder=ROOT / "scripts/pbs", settings=()):
-        """Its exit status, by which PBS lets a job run (0), deletes it (1), or requeues or holds it."""
+        """Returns the exit status of a script. PBS lets a job run (0), deletes it (1), or requeues or holds it (others)."""
         return self.cluster.on(
             node, "env", "-i", f"PATH={self.folder}:/usr/bin:/bin", f"STDCHK_BIN={BIN}", *settings,
             folder / name, *arguments, check=False).returncode
@@ -315,7 +317,7 @@ def test_the_scripts_of_pbs_take_the_arguments_of_its_moms(cluster, kind):
 
 
 def test_whatever_fails_in_the_scripts_of_pbs_the_job_runs(cluster):
-    """By the exit status: with any but 0 a job would be deleted, requeued or held."""
+    """The exit status is always 0. With any other, PBS would delete, requeue or hold the job."""
     hooks = PbsHooks(cluster)
     alone = cluster.folder / "alone"  # as if somebody had copied the scripts without what they need
     alone.mkdir()
@@ -384,7 +386,8 @@ def test_a_drain_that_fails_ends_the_epilogue_of_pbs_as_well_as_one_that_does_no
 
 @contextlib.contextmanager
 def troubled(cluster, *nodes):
-    """On these nodes a file system that hangs as its rules say (troubled_fs.c): the folder, and how to set the rules."""
+    """Mounts a file system on `nodes` that hangs as its rules say (troubled_fs.c). Yields its folder, and a function that
+    sets the rules."""
     point, behind, control = (cluster.folder / name for name in ("troubled", "behind", "rules"))
     point.mkdir()
     behind.mkdir()
@@ -476,7 +479,7 @@ def test_the_policy_of_the_end_counts_after_a_job_that_has_ended_well(cluster, s
 
 @pytest.mark.parametrize("status, ending, stays", [(0, "COMPLETED", []), (3, "FAILED", ["app.N0.T1"])])
 def test_it_counts_at_the_end_of_a_script_that_has_ended_well_too(cluster, status, ending, stays):
-    """Of a pool that the script has started itself."""
+    """The script itself starts the pool."""
     job = cluster.submit("--nodes=1", script=f"""
         eval "$(stdchk up --job --export --memory 64M --drain pfs --policy images=1,end=remove)" || exit 1
         {write("app.N0.T1", 1)}
@@ -506,7 +509,7 @@ def test_an_option_may_have_a_comma_in_parentheses(cluster, parity):
 
 @needs_freezer
 def test_a_pool_outlives_the_prolog_where_slurm_finds_processes_by_their_control_group():
-    """And nothing of it outlives the job: neither the site's, nor one that the job has started."""
+    """No process outlives the job, neither of the site's pool nor of a pool that the job has started."""
     cluster = Cluster(2, proctrack="cgroup")
     groups = ("for pid in $(pgrep -f stdchk-); do"
               ' echo $(tr "\\0" " " </proc/$pid/cmdline) $(grep freezer /proc/$pid/cgroup); done')
@@ -567,7 +570,7 @@ def test_the_loss_of_the_node_with_the_manager_is_told_by_another():
 
 @pytest.mark.parametrize("lost", ["n1", "n2"])
 def test_a_job_that_is_requeued_finds_what_the_pool_of_its_first_run_has_drained(lost):
-    """With the node of the manager, or that of the memory."""
+    """The first run loses the manager's node, or the node that lends memory."""
     cluster = Cluster(3)
     try:
         job = cluster.submit(

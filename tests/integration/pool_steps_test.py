@@ -1,6 +1,6 @@
 """Kills manager, mount or writer before and within each step of a writer.
 
-Afterwards all files are as before the step or as after it, and no call hangs.
+After each kill, every file has its state from before the step or from after the step. No call hangs.
 """
 
 import os
@@ -59,7 +59,7 @@ for line in sys.stdin:
 
 
 class Case:
-    """A writer in its own folder, with the contents that the folder may have."""
+    """Starts a writer in a separate folder. Knows the contents that the folder may have afterwards."""
 
     def __init__(self, pool, mount, name, files=IMAGES):
         self.folder = mount / name

@@ -49,7 +49,7 @@ def listening_ports(pid):
 
 
 def takes(listener, host, port):
-    """Listens at the address; False while a thread of the one before still has it."""
+    """Listens at the address. Returns False while a thread of the previous process still uses it."""
     try:
         listener.bind((host, port))
     except OSError:

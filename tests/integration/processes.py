@@ -35,7 +35,7 @@ def wait_until(condition, what, seconds=20.0):
 
 
 def leads_to(link, target):
-    """Whether the link now exists with this target."""
+    """True when the link exists with this target."""
     try:
         return os.readlink(link) == target
     except FileNotFoundError:

@@ -29,7 +29,7 @@ def connected(module_pool):
 
 
 def declared():
-    """Each function of stdchk.h, with the number of its parameters."""
+    """Returns the number of parameters of each function of stdchk.h."""
     text = re.sub(r"/\*.*?\*/", "", (ROOT / "client/api/stdchk.h").read_text(), flags=re.DOTALL)
     found = re.findall(r"^[a-z][\w *]*?\b(stdchk_\w+)\(([^)]*)\);", text, re.MULTILINE)
     return {name: 0 if parameters == "void" else parameters.count(",") + 1 for name, parameters in found}

@@ -41,8 +41,7 @@ def programs(tmp_path, monkeypatch):
 
 
 def step(began, exchanged, computing=0.25, reducing=0.5):
-    """A step of a rank that computes from its first moment on and is the slowest. All times are exact in
-    binary."""
+    """Returns a step of the slowest rank, which computes from the step's beginning. All times are exact in binary."""
     computed = began + computing
     return {"began": began, "computing_s": computing, "computed": computed, "reduced": computed + reducing, "exchanged": exchanged}
 

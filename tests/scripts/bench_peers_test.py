@@ -1,5 +1,5 @@
-"""Tests the benchmark section on the file systems beside stdchk: the work checks content, an island ends with all that
-it holds, and rows say why ours is behind."""
+"""Tests the benchmark section on other file systems: the work checks content, and an island ends with all its processes
+and mounts. Rows say why stdchk is behind."""
 
 import fnmatch
 import os

@@ -215,7 +215,7 @@ NOT_PUBLISHED = {"pager", "containers", "peers"}  # sections of bench/run that t
 
 
 def published():
-    """The tables of bench/results as {section: {row: {column: cell}}}. A section that was not run has no rows."""
+    """The tables of bench/results as {section: {row: {column: cell}}}. Without a run, a section has no rows."""
     pages = {}
     for path in sorted((BENCH / "results").glob("*.md")):
         text = path.read_text()

@@ -39,6 +39,42 @@ def test_a_riddle_is_named(repository, text):
     assert status == 1 and said.startswith("new.h:1: ")
 
 
+RIDDLE = "What was there before is taken."
+
+
+@pytest.mark.parametrize("name, text, line", [
+    ("docstring.py", f'import os\n\n\ndef take():\n    """{RIDDLE}"""\n', 5),
+    ("lower.py", f"# {RIDDLE.lower()}\n", 1),
+    ("items.py", f"# The window has two parts:\n# - The first part is full.\n# - {RIDDLE}\n", 1),
+    ("help.py", f"parser.add_argument('--take', help='{RIDDLE.lower()}')\n", 1),
+    ("help_of_value.py", "parser.add_argument('--take', help=f'of {MOST} slots in a window')\n", 1),
+    ("script", f"#!/bin/bash\n# {RIDDLE}\n", 2),
+    ("program", f'#!/usr/bin/env python3\n"""{RIDDLE}"""\n', 2),
+    ("meson.build", f"# {RIDDLE}\n", 1),
+    ("preload/calls.cpp", f'const char* text = "{RIDDLE}";\n', 1),
+    ("shims/calls.cpp", f'const char* text = "{RIDDLE}";\n', 1),
+    ("page.1", f".SH OPTIONS\n.TP\n.B \\-\\-take\n{RIDDLE}\n", 4),
+])
+def test_a_riddle_is_named_in_every_kind_of_file(repository, name, text, line):
+    (repository / name).parent.mkdir(exist_ok=True)
+    status, said = lint(repository, name, text)
+    assert (status, len(said.splitlines())) == (1, 1)
+    assert said.startswith(f"{name}:{line}: begins with")
+
+
+@pytest.mark.parametrize("name, text", [
+    ("new.h", "int size;  ///< of a window in bytes\n"),
+    ("script", "#!/bin/bash\n# Usage of the script:\n#   what is an example is no sentence\n"),
+    ("data", f"{RIDDLE}\n"),
+    ("program.py", 'text = "What was there before is taken."\n'),
+    ("page.1", f".SH EXAMPLE\n.nf\n{RIDDLE}\n.fi\n.BR stdchk (1),\n.BR stdchk (3)\nshow more.\n"),
+    ("shims/calls.cpp", 'std::string text = number + " of this number of ranks";\n'),
+])
+def test_phrases_and_examples_are_no_riddles(repository, name, text):
+    (repository / name).parent.mkdir(exist_ok=True)
+    assert lint(repository, name, text) == (0, "")
+
+
 def test_a_page_is_examined_when_it_is_named(repository):
     page = ("# What is it\n\nThe pool is up.\n\n- What is not drained is lost.\n\n| a | What is seen is not told |\n|---|---|\n\n"
             "    What is code is not prose\n\n```\nWhat is fenced is not prose\n```\n")

@@ -48,7 +48,7 @@ def is_in(option, text):
 
 
 def test_a_help_text_has_options():
-    """Without options, the comparisons below would be empty."""
+    """The parser finds options and commands: otherwise the comparisons below would be empty."""
     assert {"--drain", "--timeout", "--pool"} <= options_of(help_of("stdchk", "down"))
     assert {"up", "down", "safe", "restart-test", "advise"} <= set(commands())
 

@@ -40,7 +40,7 @@ def matches(path, pattern):
 
 
 def check_lists(packages):
-    """Each installed file is in one package, and no pattern is in vain."""
+    """Checks that each installed file is in one package, and that each pattern matches a file."""
     files = [path for path in installed_files() if path not in NOT_PACKAGED]
     for path in files:
         holders = [name for name, patterns in packages.items() if any(matches(path, each) for each in patterns)]
@@ -157,7 +157,7 @@ def test_a_module_finds_the_programs(installed, tmp_path):
 
 
 def commands_of(node):
-    """All command lines in a document of Kubernetes."""
+    """Yields all command lines in a document of Kubernetes."""
     if isinstance(node, dict):
         words = list(node.get("command", [])) + list(node.get("args", []))
         if words and all(isinstance(word, str) for word in words):

@@ -1,4 +1,4 @@
-"""A test that fails and then passes is named, and more than a few of them fail the whole."""
+"""Tests reports of unsteady tests: a test that fails and then passes is named. The run fails when there are more than three such tests."""
 
 import os
 import pathlib
