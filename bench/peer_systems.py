@@ -185,7 +185,7 @@ class Moose(Peer):
 class Ganesha(Peer):
     name = "NFS-Ganesha"
     programs = ("ganesha.nfsd", "rpcbind")
-    about = "a tmpfs exported by NFS 3 (libnfs 4.0 cannot write by NFS 4), read and written by libnfs in user space: no FUSE, no cache of the client"
+    about = "a tmpfs exported by NFS 3. libnfs reads and writes it in user space, without FUSE or a client's cache; libnfs 4.0 cannot write by NFS 4"
     slower = {"": "its client is in the program itself: no FUSE is between"}
 
     @classmethod

@@ -28,14 +28,19 @@ RATIOS = [f"{what}, against {peer.name}*" for peer in peer_systems.ALWAYS for wh
 
 def text(size_mib, files):
     """Returns the introduction of the section's page."""
-    setups = "; ".join(f"*{peer.name}*: {peer.about}" for peer in peer_systems.ALL)
+    setups = "\n        ".join(f"- *{peer.name}*: {peer.about}." for peer in peer_systems.ALL)
     return f"""
-        The same program on each system, each alone on this machine, in namespaces with a loopback only. Images of {size_mib} MiB, each
-        page with other bytes: by calls of 1 MiB, by calls of 4 KiB, and by 4 threads a quarter each, from open until close has returned.
-        All are read back and each byte is compared; *cold* is after posix_fadvise has dropped the file from the kernel's cache, *warm* is
-        right after that. Names: {files} empty files in one folder, one thread. *Start-up* ends when the mount is usable, *shut-down* when all daemons
-        have ended. The figure is ours, the ceiling is the other system, the ratio is ours to its: above 1 ours has the higher rate. For
-        start-up and shut-down, below 1 ours is the quicker one. Systems: {setups}."""
+        The same program runs on each system. Each system is alone on this machine, in namespaces with a loopback device only. The
+        figure is stdchk's, and the ceiling is the other system's. With a ratio above 1, stdchk has the higher rate. For start-up
+        and shut-down, stdchk is faster with a ratio below 1.
+
+        - Images have {size_mib} MiB, and each page has other bytes. They are written by calls of 1 MiB, by calls of 4 KiB, and by
+          4 threads, a quarter each. The time runs from open until close has returned. All images are read back, and each byte is
+          compared.
+        - *cold*: reads after posix_fadvise has dropped the file from the kernel's cache. *warm*: reads right after that.
+        - Names: one thread uses {files} empty files in one folder.
+        - *Start-up* ends when the mount is usable, *shut-down* when all daemons have ended.
+        {setups}"""
 
 
 def missing():
@@ -121,5 +126,5 @@ def measure(report, bin_dir, scratch, rounds, size, files, kinds=peer_systems.AL
                     print(f"  {kind.name}: {absent[kind]}", flush=True)
     add_rows(report, {kind: values for kind, values in found.items() if kind not in absent}, taken)
     for kind, why in absent.items():
-        report.text += f" NOT MEASURED: {kind.name}: {why}."
+        report.text += f"\n- NOT MEASURED: {kind.name}: {why}."
         print(f"  not measured: {kind.name}: {why}", flush=True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import inspect
 import re
 import statistics
 import time
@@ -13,10 +14,10 @@ class Failure(Exception):
 
 HOW_TO_READ = " ".join("""
 How to read the sections: figures are minimum / median / maximum over the rounds of one run of a section. A figure and its
-ceiling took turns, round by round. The ratio is formed in each round, and its minimum / median / maximum is
-given. An aim is compared with the median, an upper limit with the maximum. GB are 10^9 bytes. Where a section does not say
-otherwise, all written data is random: nothing can compress it, and no chunk occurs twice. The machine above wrote the newest
-section; each section names its processor and its commit.""".split())
+ceiling took turns, round by round. Each round has a ratio, and the table has the minimum / median / maximum of the ratios.
+The median must reach an aim, and the maximum must stay below an upper limit. GB are 10^9 bytes. Written data is random unless a
+section says otherwise, so nothing can compress it, and no chunk occurs twice. The machine above ran the newest section. Each
+section names its processor and its commit.""".split())
 
 
 @dataclasses.dataclass
@@ -82,6 +83,11 @@ class Aim:
         return " and ".join(limits)
 
 
+def laid_out(text):
+    """Joins the lines of each paragraph and each list item of an introduction."""
+    return re.sub(r"(?<!\n)\n(?!\n|- )\s*", " ", inspect.cleandoc(text))
+
+
 @dataclasses.dataclass
 class Row:
     name: str
@@ -114,7 +120,7 @@ class Report:
         self.was_run = True
 
     def section(self, title, text):
-        self.title, self.text = title, " ".join(text.split())
+        self.title, self.text = title, laid_out(text)
         print(f"\n{title}", flush=True)
 
     def not_run(self, why):
@@ -151,7 +157,7 @@ class Report:
 
     def markdown(self):
         """The section's own page."""
-        lines = [f"# {self.title}", "", f"*{self.taken}* {self.text}", ""] + (table(self.rows) + [""] if self.rows else [])
+        lines = [f"# {self.title}", "", f"*{self.taken}*", "", self.text, ""] + (table(self.rows) + [""] if self.rows else [])
         return "\n".join(lines)
 
 
@@ -199,7 +205,7 @@ def section_table(pages):
         title = page.split("\n", 1)[0].removeprefix("# ")
         taken = re.search(r"^\*(\S+), (commit \S+),", page, re.MULTILINE)
         count, missed = aims_of(page)
-        state = "not run" if "* NOT RUN: " in page else f"{count - len(missed)} of {count}" if count else ""
+        state = "not run" if "\nNOT RUN: " in page else f"{count - len(missed)} of {count}" if count else ""
         lines.append(f"| [{title}](results/{name}.md) | {f'{taken[1]}, {taken[2]}' if taken else ''} | {state} |")
     return lines
 

@@ -130,13 +130,29 @@ def test_a_difference_that_noise_hides_is_not_a_time():
     assert "| more | not seen beside the noise; at most 2 s |" in one.markdown()
 
 
+def test_an_introduction_keeps_its_paragraphs_and_its_list():
+    one = report(aims={})
+    one.section("Speed", """
+        How fast
+        it is.
+
+        The ceiling is a loop.
+        - *write*: the rate
+          of writing.
+        - *read*: the rate of reading.
+        """)
+    assert one.text == ("How fast it is.\n\nThe ceiling is a loop.\n- *write*: the rate of writing.\n"
+                        "- *read*: the rate of reading.")
+
+
 def test_a_section_that_could_not_run_says_so_and_has_no_figures():
     one = report(aims={"write": Aim(least=0.8)})
     one.section("Speed", "How fast it is.")
     one.add("write", series(MINE), "raw loop", series(CEILING))
     one.not_run("there is no device")
     one.check_complete()
-    assert one.markdown() == "# Speed\n\n*today.* NOT RUN: there is no device\n"
+    assert one.markdown() == "# Speed\n\n*today.*\n\nNOT RUN: there is no device\n"
+    assert "| not run |" in index({"speed": one.markdown()}, [], "Head.", {})
 
 
 def test_every_section_has_rows_that_must_come():
