@@ -84,10 +84,11 @@ def test_a_page_is_examined_when_it_is_named(repository):
     assert [line.split(":")[1] for line in done.stdout.splitlines()] == ["5", "7"]
 
 
-def test_a_page_of_the_guide_is_examined_without_a_name(repository):
-    (repository / "docs/guide").mkdir(parents=True)
-    status, said = lint(repository, "docs/guide/start.md", "# Start\n\nWhat is not drained is lost.\n")
-    assert (status, said.split(": ")[0]) == (1, "docs/guide/start.md:3")
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/start.md", "docs/decisions/0001-a.md", "docs/decisions/README.md"])
+def test_a_page_for_readers_is_examined_without_a_name(repository, page):
+    (repository / page).parent.mkdir(parents=True, exist_ok=True)
+    status, said = lint(repository, page, "# Start\n\nWhat is not drained is lost.\n")
+    assert (status, said.split(": ")[0]) == (1, f"{page}:3")
 
 
 WORDS = "the pool keeps " * 5
