@@ -261,7 +261,7 @@ class Program:
         self.limit.start()
 
     def tells(self, what):
-        """Returns its next output line, which must contain the key `what`."""
+        """Returns the program's next output line, which must contain the key `what`."""
         line = self.process.stdout.readline()
         if not line.startswith("{") or what not in (told := json.loads(line)):
             raise Failure(f"halo-ranks ended, or told something else than {what}: {line}{self.said.read_text(errors='replace')}")
@@ -271,7 +271,7 @@ class Program:
         pathlib.Path(f"{self.over}{image}").touch()
 
     def end(self):
-        """Returns its exit status; ends it if it does not end by itself."""
+        """Returns the program's exit status. Kills the program if it runs too long."""
         self.limit.cancel()
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.process.wait(20)

@@ -64,7 +64,7 @@ class Bench:
             job.end()
 
     def sets(self, pool, ranks, mib, count):
-        """The figures of `count` checkpoints, and how long the restart of the newest takes, in ms."""
+        """Returns the figures of `count` checkpoints, and the time in ms of a restart of the newest."""
         with self.job(pool, ranks, mib, 100_000, "--nodes", 2) as job:
             job.wait_for("round 20", seconds=120)
             for _ in range(count):

@@ -169,12 +169,12 @@ class Pool:
         return pids + [child for pid in pids for child in children(pid)]
 
     def figures(self):
-        """The pool's figures; None when no manager answers."""
+        """Returns the pool's figures, or None when no manager answers."""
         said = self.stdchk("status", "--json", self.mount, check=False)
         return json.loads(said[:said.rindex("}") + 1]).get("pool") if "{" in said else None
 
     def count(self, figure):
-        """A figure of the pool; 0 when no manager answers."""
+        """Returns a figure of the pool, or 0 when no manager answers."""
         return (self.figures() or {figure: 0})[figure]
 
     def benefactors(self, state):
@@ -404,7 +404,7 @@ class Trial:
         return images, took
 
     def compare(self, images):
-        """The names of lost images, read through another mount, through the writer's mount, and in the drain
+        """Returns the names of lost images. Reads through another mount, through the writer's mount, and in the drain
         directory if there is one."""
         self.pool.check()
         places = [self.folder]

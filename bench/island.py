@@ -1,6 +1,6 @@
-"""An island: network, mounts and processes of its own, in which one file system runs. Requires root.
+"""An island: separate namespaces for network, mounts and processes, in which a file system runs. Requires root.
 
-All that was started on an island ends with its first process: also daemons that have detached themselves, and mounts. An
+All processes and mounts of an island end with its first process, even detached daemons. An
 island also ends when the bench is killed."""
 
 import contextlib
@@ -55,7 +55,7 @@ class Island:
         return ["nsenter", "--target", str(self.first), "--net", "--pid", "--mount", *map(str, command)]
 
     def run(self, *command, seconds=SECONDS):
-        """The standard output. A daemon that stays must not keep the output open, so files take it."""
+        """Runs a command on the island. Returns its standard output. Output goes to files, because a daemon may keep it open."""
         words = " ".join(map(str, command))
         with contextlib.ExitStack() as files:
             out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2))
@@ -72,7 +72,7 @@ class Island:
             return said
 
     def wait_until(self, ready, what, seconds=SECONDS):
-        """Asks `ready` again and again until it says yes."""
+        """Calls `ready` repeatedly until it returns True."""
         until = time.monotonic() + seconds
         while not ready():
             if time.monotonic() > until:

@@ -150,7 +150,7 @@ def cluster(nodes, bin_dir):
 
 
 def up_and_down(report, bin_dir, rounds):
-    """Measures from the line in the job script until every mount works, and the way back."""
+    """Measures the start of a pool, from the line in the job script until every mount works, and the end of the pool."""
     for nodes in NODES:
         up, down, prolog = [], [], []
         with cluster(nodes, bin_dir) as slurm:
@@ -294,7 +294,7 @@ def not_drained(bin_dir, mount):
 
 @dataclasses.dataclass
 class Written:
-    """The measurements of an application that writes an image, pauses for as long, and repeats."""
+    """The measurements of an application that repeats two steps: it writes an image, and pauses as long as the write took."""
 
     seconds: list = dataclasses.field(default_factory=list)
     # for each write: began with more than half of the memory undrained

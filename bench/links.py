@@ -221,7 +221,7 @@ def connection(address):
 
 
 def mesh(total, own, others):
-    """Sends to all others, and receives as much from each, after each input line."""
+    """After each input line, sends bytes to all other hosts and receives as many from each."""
     listener = socket.create_server((own, 7001))
     targets = [connection(address) for address in others]
     sources = [listener.accept()[0] for _ in others]

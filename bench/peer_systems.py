@@ -37,11 +37,11 @@ class Peer:
         return f"not installed: {', '.join(absent)}" if absent else ""
 
     def start(self):
-        """Starts everything, until a file can be made; returns the place for peer_work.py."""
+        """Starts the system, and waits until a file can be made. Returns the place for peer_work.py."""
         raise NotImplementedError
 
     def stop(self):
-        """Ends everything in the system's own way."""
+        """Ends the system by its own commands."""
 
     def wait_for_mount(self):
         self.island.wait_until(lambda: self.island.is_mounted(self.mount), f"{self.name}: the mount")
@@ -250,7 +250,7 @@ class Mooncake(Peer):
 
     @staticmethod
     def interpreter():
-        """The Python of the virtual environment that has the wheel."""
+        """Returns the Python of the virtual environment that has Mooncake's wheel."""
         return pathlib.Path(shutil.which("mooncake_master")).with_name("python3")
 
     @classmethod

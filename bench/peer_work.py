@@ -172,7 +172,7 @@ class Mooncake:
 
 
 def store_client(address, lent_bytes, buffer_bytes):
-    """A client of Mooncake's store that lends so much memory to it."""
+    """Returns a client of Mooncake's store that lends `lent_bytes` to it."""
     from mooncake.store import MooncakeDistributedStore  # noqa: PLC0415
     store = MooncakeDistributedStore()
     status = store.setup(address, f"http://{address}:8080/metadata", lent_bytes, buffer_bytes, "tcp", "", f"{address}:50051")
@@ -182,7 +182,7 @@ def store_client(address, lent_bytes, buffer_bytes):
 
 
 def lend(url, lent_bytes):
-    """Lends memory to Mooncake's store, says so, and stays."""
+    """Lends memory to Mooncake's store until it is killed. Prints a line when the memory is lent."""
     keep = store_client(url.removeprefix("mooncake://"), lent_bytes, MIB)
     print("lends", flush=True)
     while keep:
@@ -190,7 +190,7 @@ def lend(url, lent_bytes):
 
 
 def place_of(word):
-    """The file system that the word names."""
+    """Returns the file system that the word names."""
     scheme = word.partition("://")[0] if "://" in word else ""
     return {"nfs": Nfs, "mooncake": Mooncake, "": Folder}[scheme](word)
 

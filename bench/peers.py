@@ -66,7 +66,7 @@ def work(where, python, place, size, files, lacks):
 
 
 def one_round(kind, bin_dir, disk, size, files):
-    """Starts the system, works, stops it: {what: value}."""
+    """Starts the system, does the work, and stops the system. Returns {figure's name: value}."""
     # On a tmpfs of its own: as much memory as the images need, twice.
     with tempfile.TemporaryDirectory(prefix=f"stdchk-peers-{os.getpid()}-", dir="/dev/shm", ignore_cleanup_errors=True) as folder, \
             tempfile.TemporaryDirectory(prefix=f"stdchk-peers-{os.getpid()}-", dir=disk) as on_disk, island() as where:

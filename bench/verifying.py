@@ -75,7 +75,7 @@ class Writer:
         self.longest = longest
 
     def goes_on(self, count=2, seconds=90):
-        """Returns when it has closed `count` more images; the first may have been begun before the call."""
+        """Waits until the writer has closed `count` more images. An image that began before the call counts, too."""
         with self.lock:
             wanted = self.closed + count
             if not self.lock.wait_for(lambda: self.closed >= wanted, seconds):
@@ -94,7 +94,7 @@ class Writer:
         self.tell("hold")
 
     def rest(self, seconds=90):
-        """Returns when no image is open; the next image begins after go()."""
+        """Waits until no image is open. The writer begins the next image after go()."""
         with self.lock:
             self.rests = False
             self.tell("rest")
@@ -155,7 +155,7 @@ class Creator:
         self.process.stdin.flush()
 
     def answered(self, seconds=90):
-        """The moment of its success, by the monotonic clock."""
+        """Returns the moment when the process succeeded, by the monotonic clock."""
         try:
             said, _ = self.process.communicate(timeout=seconds)
             return float(said)
@@ -226,7 +226,7 @@ class Saver:
                 number += 1
 
     def save(self, name, content):
-        """False: told to end before the save succeeded."""
+        """Saves an image. Returns False if a command ended the writer before the save succeeded."""
         while not self.ends:
             tell("begins", now=time.monotonic())
             try:

@@ -73,7 +73,7 @@ def hand_out(server, waiting):
 
 
 def parent_address():
-    """The parent has the first address of the clones' subnet: hosts(5) does not know it."""
+    """Returns the parent's address, the first of the clones' subnet. hosts(5) has no name for it."""
     for line in pathlib.Path("/proc/net/fib_trie").read_text().splitlines():
         if "|-- 10." in line or "+-- 10." in line:
             address = line.split()[1].split("/")[0].split(".")

@@ -93,7 +93,7 @@ class Tensors(Mapping):
         return numpy.asarray(self.lazy(name))
 
     def lazy(self, name):
-        """The tensor as an Array: only rows that are asked for are read."""
+        """Returns the tensor as an Array, which reads only the requested rows."""
         about = self._tensors[name]
         if about["dtype"] not in _NUMPY_TYPES:
             raise TypeError(f"numpy has no type {about['dtype']}: use torch({name!r})")

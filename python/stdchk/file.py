@@ -63,7 +63,7 @@ class File(io.RawIOBase):
 
     @property
     def size(self):
-        """The length in bytes, with what this file has written."""
+        """The length in bytes, with bytes that this object has written."""
         out = Attributes()
         checked(lib.stdchk_fstat(self._native(), out), self.name)
         return out.size_bytes
@@ -120,14 +120,14 @@ class File(io.RawIOBase):
         checked(lib.stdchk_sync(self._native()), self.name)
 
     def abort(self):
-        """Ends the file and drops what was not committed."""
+        """Ends the file and drops uncommitted bytes."""
         file, self._file = self._file, None
         if file is not None and os.getpid() == self._pid and self._pool.is_connected:
             lib.stdchk_abort(file)
         super().close()
 
     def close(self):
-        """Makes what was written visible, and ends the file, even if that fails."""
+        """Makes the written bytes visible. Ends the file also in case of an error."""
         if self._file is None or os.getpid() != self._pid or not self._pool.is_connected:
             self._file = None
             super().close()

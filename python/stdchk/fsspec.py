@@ -12,7 +12,7 @@ from stdchk.pool import Pool
 
 
 class StdchkFileSystem(fsspec.AbstractFileSystem):
-    """A pool as a file system of fsspec. Files become visible when they are closed; flush() costs nothing."""
+    """A pool as a file system of fsspec. Files become visible when they are closed. flush() does nothing."""
 
     protocol = "stdchk"
     root_marker = ""

@@ -1,4 +1,4 @@
-"""Connections to pools: files, names, sets, policy, and what is safe."""
+"""Connections to pools: files, names, sets, policies, and the safety of drained files."""
 
 import ctypes
 import dataclasses
@@ -220,7 +220,7 @@ class Pool:
 
     @classmethod
     def get(cls, mount=None):
-        """The connection of this process to a pool, made by the first call: what stdchk:// paths use."""
+        """Returns this process's connection to a pool. The first call makes it. Paths stdchk://... use it, too."""
         key = (os.getpid(), mount)
         pool = cls._by_name.get(key)
         if pool is None or not pool.is_connected:
@@ -240,7 +240,7 @@ class Pool:
         return self._pool
 
     def close(self):
-        """Ends the connection. Files that are still open drop what they have not committed."""
+        """Ends the connection. Files that are still open drop their uncommitted bytes."""
         pool, self._pool = self._pool, None
         if pool is None or self._pid != os.getpid():
             return
@@ -348,7 +348,7 @@ class Pool:
         self.rmdir(path)
 
     def rename(self, source, target, *, replace=True):
-        """Renames at once for all readers. Without `replace`: FileExistsError when the target is there."""
+        """Renames in one step for all readers. Without `replace`, raises FileExistsError when the target exists."""
         checked(lib.stdchk_rename(self.native(), _path(source), _path(target), 0 if replace else 1), source)
 
     def symlink(self, target, path):

@@ -91,7 +91,7 @@ class Cluster:
         return path.read_text() if path.exists() else ""
 
     def state(self, job):
-        """Empty when the controller does not answer in time."""
+        """Returns the job's state, or '' when the controller does not answer in time."""
         shown = self.call("run", "scontrol", "show", "job", job, check=False).stdout
         found = re.search(r"JobState=(\S+)", shown)
         return found.group(1) if found else ""
@@ -104,7 +104,7 @@ class Cluster:
         assert seen[-1] == ending, self.output() + self.logs()
 
     def left_behind(self, node):
-        """Processes, mounts, memory and files of pools on one node; of a dead process as long as it hangs."""
+        """Returns the processes, mounts, memory and files of pools on one node. A killed process counts while it hangs."""
         look = ("ps -eo args | grep -E '^([^ ]*/)?stdchk(-[a-z]+)?( |$)|^.stdchk[^ ]*. <defunct>|[s]cripts/site' ;"
                 "grep -E ' /tmp/(pool|mine|stdchk-[0-9]+-)[^ ]* fuse' /proc/mounts; ls -A /dev/shm | grep stdchk;"
                 "ls -d /tmp/stdchk-*-jobs/* /tmp/stdchk-*/pool*/pool.json ; true")

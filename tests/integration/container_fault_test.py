@@ -44,7 +44,7 @@ if [ "$(basename "$0")" = nft ]; then printf '%s\\n' "$input" | "$real" "$@"; el
 
 
 class Hooks:
-    """The folder of the scripts. `expect` leaves a plan; `strike` waits for the step and does the worst."""
+    """The folder of the scripts. `expect` writes a plan for a step. `strike` waits for the step and injects the fault."""
 
     def __init__(self, folder, base):
         self.folder = folder / "hooks"
@@ -72,7 +72,7 @@ class Hooks:
 
 
 class Scene:
-    """A job with one complete set, on two nodes and a spare one, whose next set or restart will be disturbed."""
+    """A job with one complete set, on two nodes and a spare node. A test disturbs its next set or restart."""
 
     def __init__(self, folder, base):
         self.base = base
@@ -106,7 +106,7 @@ class Scene:
         self.hooks.go_on()
 
     def stop_node(self):
-        """A node that stands still for longer than its lease: when it wakes up, its containers must end."""
+        """Stops a node for longer than its lease. When the node wakes up, its containers must end."""
         pid = self.daemon(1)
         os.kill(pid, signal.SIGSTOP)
         self.hooks.go_on()

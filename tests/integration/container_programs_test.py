@@ -1,5 +1,5 @@
-"""Programs of Debian's packages in containers, each saved, robbed of a node, killed and restarted: the result is that of an
-undisturbed run. `scripts/check container` runs them; they need packages of scripts/trixie-root and some minutes.
+"""Runs programs of Debian's packages in containers. Each is saved, loses a node, is killed and restarted, and must have the
+result of an undisturbed run. `scripts/check container` runs them; they need packages of scripts/trixie-root and some minutes.
 """
 
 import os
@@ -163,7 +163,7 @@ def alone(*words):
 
 
 def of_lammps(text):
-    """The thermodynamic output, to the last digit. A step back shows lines twice."""
+    """Returns LAMMPS's thermodynamic output, with all digits. After a restart from an older set, lines occur twice."""
     return sorted(set(re.findall(r"^ +\d+ +[-\d.e+ ]+$", text, re.MULTILINE)))
 
 

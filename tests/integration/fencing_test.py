@@ -34,7 +34,7 @@ def names(pool):
 
 
 def cut_off_at_once(pool, transport):
-    """Stops a writer with writes in flight; its space is granted again while it sleeps."""
+    """Stops a writer with writes in flight. Its space is granted again meanwhile."""
     pool.up("--naming", "off", "--transport", transport, benefactors=1, memory="64M", drain=False)
     writers = Writers(pool, transport)
     empty_bytes = benefactor(pool)["free_bytes"]
@@ -57,8 +57,8 @@ def cut_off_at_once(pool, transport):
 
 
 def kept_until_it_cannot_write(pool, transport):
-    """The space of a sleeping writer stays reserved. It is granted again after the writer has woken up and
-    let go."""
+    """The space of a stopped writer stays reserved. It is granted again after the writer continues and releases
+    it."""
     pool.up("--naming", "off", "--transport", transport, benefactors=1, memory="128M", drain=False)
     writers = Writers(pool, transport)
     empty_bytes = benefactor(pool)["free_bytes"]

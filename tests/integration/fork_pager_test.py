@@ -1,4 +1,4 @@
-"""Tests stdchk-pager with programs that map images: what they read, share and survive."""
+"""Tests stdchk-pager with programs that map images: content, shared memory, and faults that the programs survive."""
 
 import contextlib
 import hashlib
@@ -49,7 +49,7 @@ def program(tmp_path_factory):
 
 
 class Clone:
-    """A program that has mapped an image, or has failed to."""
+    """A program that maps an image. The mapping may fail."""
 
     def __init__(self, program, socket, image, *options, prefix=(), environment=None):
         self.process = subprocess.Popen(
@@ -357,7 +357,7 @@ def test_moved_and_forked_mappings_never_read_zeros(pager, image):
 
 
 def test_threads_that_read_a_mapping_while_another_thread_moves_it_get_its_bytes(pager, image):
-    """The kernel reports their faults before it reports the move."""
+    """The kernel reports the threads' page faults before it reports the move of the mapping."""
     path, data = image
     pager.start("--prefetch", "16K")
     clone = pager.map_file(path)

@@ -59,14 +59,14 @@ class Daemon:
         )
 
     def python(self, program, *arguments, status=0):
-        """Runs a Python program to its end. Returns what its last line says, read as JSON."""
+        """Runs a Python program to its end. Returns the JSON value of its last line."""
         process = self.start(program, *arguments)
         out, _ = process.communicate(timeout=40 * PATIENCE)
         assert process.returncode == status, out + (self.folder / "log").read_text()
         return json.loads(out.splitlines()[-1]) if out.strip() else None
 
     def processes(self):
-        """The pids of all processes that its clones consist of: they name its socket."""
+        """Returns the pids of all processes of the daemon's clones. Their command lines name the daemon's socket."""
         word, found = str(self.folder / "run").encode(), []
         for entry in pathlib.Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
@@ -305,7 +305,7 @@ def test_nothing_stays_when_the_parent_is_killed(daemon):
 
 
 def interfaces():
-    """Interfaces of families of clones, by name and number: a name is used again."""
+    """Returns the network interfaces of families of clones, by name and index. A later family may have the same name."""
     found = set()
     for folder in pathlib.Path("/sys/class/net").glob("sf*"):
         with contextlib.suppress(OSError):

@@ -69,7 +69,7 @@ def test_a_job_of_slurm_gives_a_ticket_its_nodes_and_processors(cluster, criu): 
 
 
 def test_a_job_of_pbs_gives_a_ticket_the_hosts_of_its_node_file(tmp_path, criu):
-    """PBS is in no distribution: its node file, and a stand-in for pbs_tmrsh."""
+    """No distribution has PBS, so the test uses its node file and a stand-in for pbs_tmrsh."""
     (tmp_path / "nodes").write_text("here\nother\nother\n")
     shell = tmp_path / "pbs_tmrsh"
     shell.write_text('#!/bin/bash\nname=$1\nshift\nexec unshare --net --uts --mount --propagation slave '

@@ -876,7 +876,7 @@ for i in range(1, count + 1):
 
 @pytest.mark.parametrize("mount", ("here", "there"))
 def test_a_name_that_is_replaced_all_the_time_is_always_there(request, here, mount):
-    """open, stat, readlink and getxattr never fail, and whoever has seen the new file never sees the old one."""
+    """open, stat, readlink and getxattr never fail. After a process has seen the new file, it never sees the old one."""
     seen_at = request.getfixturevalue(mount)
     put(here + "/f", b"0" * 5)
     os.symlink("t0", here + "/link")
@@ -1240,7 +1240,7 @@ while time.monotonic() < end:
 
 
 def test_a_directory_that_is_closed_at_once_may_be_listed_by_many(here):
-    """close() may come before the mount has done with the answer. Sanitizers see who is late."""
+    """close() may come before the mount has finished its answer. A sanitizer reports a late use."""
     for i in range(40):
         put(f"{here}/{i}", str(i).encode() * 70000)
     many = [subprocess.Popen([*RUN_AS_CHILD, LISTS_AND_CLOSES, here]) for _ in range(6)]

@@ -169,7 +169,7 @@ def test_clones_are_not_asked_for_at_another_users_socket(tree):
 
 
 def test_images_are_not_mapped_from_another_users_server(tree):
-    """The runtime folder of a user, as su(1) without a login leaves it in the environment."""
+    """XDG_RUNTIME_DIR names another user's runtime folder, as after su(1) without a login."""
     library = LIBRARIES / "fork" / "pager" / "libstdchk-map.so.0"
     program = tree / "map_image"
     run("cc", "-O2", "-I", ROOT, ROOT / "tests" / "integration" / "map_image.c", library, f"-Wl,-rpath,{library.parent}",
@@ -193,7 +193,7 @@ def test_machines_are_not_asked_for_at_another_users_socket(tree):
 
 
 def test_no_machine_is_started_from_what_another_user_can_change(tree):
-    """The image says which program runs."""
+    """The image names the program that runs, so another user's image must not start."""
     ran, image = tree / "ran", folder_of(OTHER, tree / "image")
     settings = image / "machine.json"
     settings.write_text(json.dumps({"format": 1, "words": ["touch", str(ran)], "memory_bytes": 1 << 20, "disks": 0}))

@@ -113,8 +113,8 @@ def test_up_without_a_fuse_device_says_what_to_do_and_leaves_nothing(pool):
 
 
 def test_without_fuse_a_pool_can_do_what_is_said_to_remain_possible(pool):
-    """Stages in drained images, loads them by rank, lists and drains. A program with the library would write
-    as c_api_test.py does."""
+    """Without a mount, stages in drained images, loads them by rank, lists and drains. c_api_test.py tests
+    writing without a mount."""
     pool.up(benefactors=1, memory="64M")
     image = os.urandom(3 * MIB)
     (pool.mount / "app.N0.T1").write_bytes(image)

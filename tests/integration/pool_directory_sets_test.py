@@ -68,7 +68,7 @@ def set_rules(pool, folder, *rules):
 
 
 def wait_to_lose(there, moment):
-    """Returns at the moment when the pool is to be lost: a time in seconds, or the first file of that pattern."""
+    """Waits for the moment of the loss: a time in seconds, or the first file that matches a pattern."""
     if isinstance(moment, float):
         return time.sleep(moment)
     until = time.monotonic() + 60

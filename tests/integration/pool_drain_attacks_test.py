@@ -59,7 +59,7 @@ def logs_of(pool, role):
 
 @pytest.fixture
 def shared(pool):
-    """Root's pool on which a folder belongs to the attacker, as it was drained by an earlier pool."""
+    """A pool of root. An earlier pool has drained a folder of the attacker."""
     pool.folder.chmod(0o755)
     pool.up("--allow-other", benefactors=1, memory="96M")
     for name, user in (("mine", ATTACKER), ("other", VICTIM)):
@@ -80,7 +80,7 @@ def shared(pool):
 
 
 def again(pool):
-    """A new pool has nothing in memory, and no checksums: the attacker has removed the manifest of his folder."""
+    """Starts a new pool. It has nothing in memory and no checksums, because the attacker has removed the folder's manifest."""
     (pool.drain / "mine" / ".stdchk-manifest").unlink(missing_ok=True)
     pool.up("--allow-other", benefactors=1, memory="96M")
     assert (pool.mount / "other" / "file").read_bytes() == b"other" * 1000
@@ -161,7 +161,7 @@ def test_what_stands_in_the_place_of_a_manifest_keeps_no_pool_from_its_start(sha
 
 
 def test_a_pool_starts_over_links_in_place_of_its_folders(shared):
-    """Left-over temporary files are removed at the start, and nothing elsewhere."""
+    """The start removes left-over temporary files, and nothing outside the drain directory."""
     outside = shared.folder / "outside"
     outside.mkdir()
     (outside / "keep").write_text("kept")

@@ -1,4 +1,4 @@
-"""Tests that of two pools on one drain directory one drains there, and that a lost pool does not keep it."""
+"""Tests that only one of two pools drains into a directory, and that the lease of a lost pool ends."""
 
 import os
 import signal

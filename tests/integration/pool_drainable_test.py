@@ -1,4 +1,4 @@
-"""Tests that what drains stays what it was: holes in each direction, and folders that are read-only for their owner."""
+"""Tests that draining preserves files: holes when writing and reading back, and folders that their owner cannot write."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ def write_pieces(path):
 
 
 def data_ranges(path):
-    """The ranges of data that lseek(2) tells of."""
+    """Returns the ranges of data that lseek(2) finds."""
     ranges, end = [], 0
     with open(path, "rb") as file:
         while True:

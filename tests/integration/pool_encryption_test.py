@@ -106,13 +106,13 @@ CRC32C_BLIND = (1 | int(f"{0x1EDC6F41:032b}"[::-1], 2) << 1).to_bytes(5, "little
 
 
 def turn_over(pid, name, content, mask):
-    """Turns over the bits of `mask` in the first bytes of `content`, in the mapped file `name` of a benefactor."""
+    """Inverts the bits of `mask` in the first bytes of `content`, in the mapped file `name` of a benefactor."""
     change_memory(pid, name, content, bytes(a ^ b for a, b in zip(content, mask)))
 
 
 def test_bytes_that_keep_the_checksum_deceive_nobody_who_encrypts(pool):
-    """A malicious benefactor chooses the bytes, so that the chunk's CRC32C stays. Without --encrypt nobody notices
-    before the chunk's name is looked at."""
+    """A malicious benefactor chooses the bytes, so that the chunk's CRC32C stays valid. Without --encrypt only a
+    comparison with the chunk's name finds the change."""
     disk = pool.folder / "disk"
     pool.up("--encrypt", "--naming", "off", "--disk", disk, benefactors=1, memory="64M", drain=False)
     content = os.urandom(MIB)

@@ -279,7 +279,7 @@ def program_of_the_project(cluster, script):
 
 
 def test_a_requeued_job_restarts_from_the_newest_drained_set(cluster, undisturbed):
-    """The job is scripts/slurm/job, which has one line of stdchk's."""
+    """The job is scripts/slurm/job, with a single line of stdchk."""
     program_of_the_project(cluster, f"""
         echo newest is $(readlink $STDCHK_MOUNT/heat/latest)
         if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
@@ -378,7 +378,7 @@ def test_a_job_that_goes_on_after_a_loss_restarts_from_memory(undisturbed):
 
 
 def test_a_lost_benefactor_costs_nothing_that_has_its_copies(undisturbed):
-    """The node that is lost in the middle lends memory and has a rank; the manager's is another one."""
+    """The lost node lends memory and has a rank. The manager runs on another node."""
     cluster = Cluster(4)
     try:
         job = cluster.submit(

@@ -32,13 +32,13 @@ def figures(pool):
 
 
 def at(pool, address):
-    """The benefactor at that address."""
+    """Returns the benefactor at an address."""
     (one,) = [each for each in figures(pool)["benefactors"] if any(f":{address}:" in other for other in each["addresses"])]
     return one
 
 
 def last_line(process, seconds):
-    """The last line that the process prints; it must end within `seconds`."""
+    """Returns the last line that a process prints. The process must end within `seconds`."""
     said, _ = process.communicate(timeout=seconds)
     return said.splitlines()[-1]
 

@@ -104,7 +104,7 @@ def test_writers_beyond_the_window_neither_wait_nor_take_a_chunk_each(pool):
 
 
 def test_a_folder_of_100000_files_is_listed_within_a_second(pool):
-    """A new pool shows what the drain directory has: the quickest way to so many files."""
+    """A new pool shows the files of the drain directory, which is the fastest way to make so many files."""
     folder = pool.drain / "many"
     folder.mkdir(parents=True)
     for i in range(LISTED_FILES):

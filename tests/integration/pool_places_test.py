@@ -218,7 +218,7 @@ def test_links_that_another_user_planted_lead_nowhere(tree):
 @needs_root
 @pytest.mark.parametrize("plant", ["whole folder", "link to a folder of the user"])
 def test_a_prepared_exchange_folder_is_not_used(tree, plant):
-    """The nodes of a job neither believe what another user says there, nor write through his links."""
+    """A job's nodes trust no files of another user there, and write through no links of that user."""
     user = User(tree, NOBODY)
     exchange, victim = tree / "exchange", user.folder("victim")
     (victim / "precious").write_text("before")
@@ -367,7 +367,7 @@ def test_another_session_finds_the_pool_and_does_not_take_it_for_its_own(tree):
 
 
 def test_down_for_an_old_record_leaves_the_mount_of_a_later_pool(tree):
-    """The first session's pool has died, and the second one's has its mount point now."""
+    """The pool of the first session has died. The pool of the second session uses its mount point."""
     one, two = sessions(tree)
     mount = tree / "mount"
     one.stdchk("up", "--mount", mount, *SMALL)

@@ -1,4 +1,4 @@
-"""Tests power failures: what a pool has reported as durable must survive on a file system that keeps only
+"""Tests power failures: a change that a pool has reported as durable must survive. The file system keeps only
 synced changes (forgetful_fs.c). Killing processes would not show this, because the kernel's cache survives.
 """
 
@@ -47,7 +47,7 @@ def kill_all(pool):
 
 
 def write_names(pool):
-    """Writes images and changes names; every change was answered. Returns what must be read back."""
+    """Writes images and changes names, and waits for each answer. Returns the expected content by path."""
     folder = pool.mount / "run"
     expected = write_random(folder, [f"app.N{rank}.T1" for rank in range(8)] + ["old", "removed"], 300 * KIB)
     # Fills more than the write-ahead log holds: SQLite merges it into the database after 1000 pages.

@@ -75,7 +75,7 @@ def machine(tmp_path):
 
 
 class Lender:
-    """A benefactor that a person has started by hand, beside those of `stdchk up`."""
+    """A benefactor started by hand, beside the benefactors of `stdchk up`."""
 
     def __init__(self, pool, name, *arguments, enter=None, prefix=()):
         self.log = pool.folder / f"{name}.log"

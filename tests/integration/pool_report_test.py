@@ -1,4 +1,4 @@
-"""Tests the report card: what a pool has done, while it runs and at its end."""
+"""Tests the report card: the figures of a pool while it runs and at its end."""
 
 import json
 import os

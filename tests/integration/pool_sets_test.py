@@ -1,4 +1,4 @@
-"""Tests sets that are written again: what the links name meanwhile, in the pool and in the drain
+"""Tests sets that are written again: the links must name a complete set meanwhile, in the pool and in the drain
 directory."""
 
 import contextlib

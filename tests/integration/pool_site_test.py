@@ -1,4 +1,4 @@
-"""Pools that a site brings up before a job and drains and takes down after it, whatever ends the job."""
+"""Tests pools that a site starts before a job, and drains and ends after the job, however the job ends."""
 
 import concurrent.futures
 import contextlib
@@ -79,7 +79,7 @@ def test_a_pool_asked_for_in_the_comment_is_there_and_is_drained_after_the_job(c
 
 
 def test_a_user_without_rights_asks_by_an_option_of_sbatch(cluster):
-    """The option is that of the SPANK plug-in."""
+    """The user asks by the option of the SPANK plug-in."""
     cluster.as_user = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
     folder = cluster.folder / "home"
     folder.mkdir()
@@ -175,7 +175,7 @@ def test_a_job_whose_pool_cannot_start_runs_without_it_and_is_told(cluster):
 
 
 def test_the_papers_own_form_of_a_pbs_job(cluster):
-    """The script that divides its nodes by itself: a manager, a benefactor, and two nodes that write."""
+    """The script divides its nodes: a manager, a benefactor, and two nodes that write."""
     pbs = Pbs(cluster, cluster.nodes)
     program = cluster.folder / "program"
     program.write_text("#!/bin/sh\nmkdir -p $2; head -c 3M /dev/urandom >$2/app.N$OMPI_COMM_WORLD_RANK.T1 &&\n"
@@ -607,7 +607,7 @@ def test_a_job_that_is_requeued_finds_what_the_pool_of_its_first_run_has_drained
 
 
 def test_a_lost_node_costs_what_only_it_had_and_the_others_are_clean(cluster):
-    """The last test of this cluster: the node does not come back."""
+    """The test is the last of this cluster, because the killed node does not come back."""
     job = cluster.submit(
         "--nodes=4", "--no-requeue", "--comment", f"stdchk=nodes=2,mem=64M,drain=pfs,{SLOW}", script=f"""
         {write('early', 1)}; stdchk drain --wait $STDCHK_MOUNT/early

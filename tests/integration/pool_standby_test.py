@@ -61,7 +61,7 @@ class Writer(threading.Thread):
             last = time.monotonic()
 
     def goes_on(self, count=10, seconds=20.0):
-        """Waits until it has committed `count` more images."""
+        """Waits until the writer has committed `count` more images."""
         wanted = len(self.committed) + count
         wait_until(lambda: len(self.committed) >= wanted, "the writer", seconds)
 
@@ -78,7 +78,7 @@ def all_there(folder, committed):
 
 
 def write_hosts(pool, address, prefix=""):
-    """The options for two hosts at this address; `prefix` runs a command there."""
+    """Returns options for two hosts at an address. `prefix` runs a command there."""
     shell, hosts = pool.folder / "shell", pool.folder / "hosts"
     shell.write_text(f'#!/bin/sh\nshift\nexec {prefix} "$@"\n')
     shell.chmod(0o755)

@@ -87,7 +87,7 @@ class Case:
         self.process.stdin.flush()
 
     def result(self, step):
-        """The result of the step that was begun. After "ok" the folder's content is known."""
+        """Returns the result of the begun step. After "ok" the folder's content is known."""
         answer = self.process.stdout.readline().strip()
         if answer == "ok":
             self.now = self.after[step]
@@ -102,7 +102,7 @@ class Case:
         self.process.communicate(timeout=60)
 
     def holds_one_of(self, states, folder):
-        """Looks through another mount. Files of a dead writer vanish with its lease."""
+        """Waits until another mount shows one of the allowed contents. Files of a dead writer vanish with its lease."""
         def read():
             try:
                 return {path.name: path.read_bytes() for path in folder.iterdir()}

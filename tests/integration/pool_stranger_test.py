@@ -1,4 +1,4 @@
-"""Strangers at the ports of a pool: no byte of theirs ends, fills or stops a daemon."""
+"""Tests strangers at the ports of a pool: their bytes must not end, fill or block a daemon."""
 
 import os
 import pathlib

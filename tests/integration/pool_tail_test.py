@@ -1,4 +1,4 @@
-"""Readers that stay open while others write the file: `tail -F` goes on, all other readers keep their version."""
+"""Tests open readers of a file that is written again: `tail -F` shows new bytes, and other readers keep their version."""
 
 import contextlib
 import os

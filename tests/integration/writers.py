@@ -1,4 +1,4 @@
-"""Client processes (pool_writer.c) that tests start, stop and wake, and whose files they check."""
+"""Client processes (pool_writer.c). Tests start, stop and continue them, and check their files."""
 
 import contextlib
 import subprocess

@@ -1,4 +1,4 @@
-"""scripts/attacks finds rows of the security tables whose test does not exist."""
+"""Tests that scripts/attacks finds rows of the security tables whose test does not exist."""
 import pathlib
 import subprocess
 

@@ -114,7 +114,7 @@ def test_what_is_in_the_drain_directory_counts_before_it_has_its_name(tmp_path):
 
 
 class Pool:
-    """Stands in for a pool that at once drains the share `drains` of each written byte count."""
+    """Stands in for a pool that immediately drains the share `drains` of the written bytes."""
 
     def __init__(self, mount, monkeypatch, drains=0.0):
         self.mount, self.drains, self.written = mount, drains, 0

@@ -53,10 +53,11 @@ RIDDLE = "What was there before is taken."
     ("meson.build", f"# {RIDDLE}\n", 1),
     ("preload/calls.cpp", f'const char* text = "{RIDDLE}";\n', 1),
     ("shims/calls.cpp", f'const char* text = "{RIDDLE}";\n', 1),
+    ("bench/results/speed.md", f"# Speed\n\n{RIDDLE}\n", 3),
     ("page.1", f".SH OPTIONS\n.TP\n.B \\-\\-take\n{RIDDLE}\n", 4),
 ])
 def test_a_riddle_is_named_in_every_kind_of_file(repository, name, text, line):
-    (repository / name).parent.mkdir(exist_ok=True)
+    (repository / name).parent.mkdir(parents=True, exist_ok=True)
     status, said = lint(repository, name, text)
     assert (status, len(said.splitlines())) == (1, 1)
     assert said.startswith(f"{name}:{line}: begins with")

@@ -18,7 +18,7 @@ def check(root):
 
 
 def copy_of_page(folder, change=lambda page: page):
-    """A tree with the script and the page, changed."""
+    """Copies the script and a changed page to a new tree."""
     (folder / "scripts").mkdir()
     (folder / "docs" / "guide").mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "option-tables", folder / "scripts")

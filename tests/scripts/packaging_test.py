@@ -35,7 +35,7 @@ def installed_files():
 
 
 def matches(path, pattern):
-    """Patterns of debhelper and rpm: a folder stands for all below it."""
+    """True when a pattern of debhelper or rpm matches a path. The pattern of a folder matches all paths below it."""
     return fnmatch.fnmatch(path, pattern) or fnmatch.fnmatch(path, pattern + "/*")
 
 
@@ -82,7 +82,7 @@ def test_versions_are_those_of_the_project():
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The folder that all is installed into; the prefix is /usr/local."""
+    """The folder of a complete installation. The prefix is /usr/local."""
     folder = tmp_path_factory.mktemp("installed")
     done = subprocess.run(["meson", "install", "-C", str(BUILD), "--no-rebuild", "--destdir", str(folder)],
                           capture_output=True, text=True)

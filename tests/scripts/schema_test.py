@@ -1,4 +1,4 @@
-"""core/schema/generate.py refuses a schema that forgets something, and copies comments into the structs."""
+"""Tests core/schema/generate.py: it refuses incomplete schemas, and copies comments into the structs."""
 
 import pathlib
 import re
