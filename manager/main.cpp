@@ -149,12 +149,6 @@ Result<std::unique_ptr<transport::Endpoint>> open_to_manager(Clock& clock,
   return transport::open_endpoint("tcp", options);
 }
 
-/// As write_file_at_once(), and the file survives a power failure.
-bool write_for_good(const std::string& path, const std::string& text) {
-  return write_file_at_once(path, text) && sync_path(path) &&
-         sync_path(path.substr(0, path.rfind('/')));
-}
-
 /// How long a new manager waits for the end of another pool's lease.
 constexpr Duration kLeasePatience = DrainLease::kStaleAfter + std::chrono::seconds(3);
 
@@ -172,7 +166,8 @@ Result<HolderName> holder_name(const std::string& state) {
   if (parse_hex(name.digits, bytes)) return name;
   fill_random(bytes);
   name = {hex_text(bytes), true};
-  if (!write_for_good(path, name.digits + "\n")) return fail_errno("manager.drain_holder");
+  if (!write_file_at_once(path, name.digits + "\n", {.durable = true}))
+    return fail_errno("manager.drain_holder");
   return name;
 }
 
@@ -371,7 +366,7 @@ std::optional<int> Process::open_journal() {
 std::optional<int> Process::configure() {
   std::getline(std::ifstream(standby_file()), config_.standby);
   config_.remember_standby = [this](const std::string& address) {
-    return write_for_good(standby_file(), address + "\n");
+    return static_cast<bool>(write_file_at_once(standby_file(), address + "\n", {.durable = true}));
   };
   auto policy = parse_policy(flags_.policy);
   if (!policy) return fail_with(fmt::format("--policy: {}", policy.error().text));

@@ -168,7 +168,8 @@ Outcome<void> FileDrainer::open_files(Writing& writing) {
   return open_base(writing, *root);
 }
 
-/// A version that was drained before. Its owner is the file's present or former owner.
+/// Opens a version that was drained before. Refuses a file that belongs to another user: whoever
+/// owns the folder may have put it there.
 Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) {
   const std::string& path = writing.request.base_path;
   if (path.empty()) return {};
@@ -177,6 +178,12 @@ Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) 
   if (!base && base.error().error.os_errno == ENOENT)
     return storage_problem("opening", path, ENOENT);
   if (!base) return storage_problem(base.error());
+  if (!directory_.may_belong(root, base->status, writing.request.base_uid)) {
+    return problem(Code::kDrainFailed, "benefactor.drain", EPERM,
+                   fmt::format("{} in the drain directory belongs to uid {}, and in the pool to "
+                               "uid {}: it is not the file that was drained.",
+                               path, base->status.st_uid, writing.request.base_uid));
+  }
   writing.base = std::move(base->file);
   return {};
 }

@@ -15,33 +15,15 @@
 #include <deque>
 #include <fstream>
 
+#include "core/base/descriptor.h"
 #include "core/crypto/secret.h"
+#include "core/files/pool_files.h"
 
 namespace stdchk {
 namespace {
 
 constexpr unsigned kLinksMax = 40;  ///< as the kernel's own limit, path_resolution(7)
 constexpr std::size_t kAccountBytes = 16384;
-
-/// A Descriptor closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int get() const { return fd_; }
-  bool good() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 std::optional<std::string> name_of(uid_t user) {
   passwd entry{};
@@ -145,7 +127,7 @@ std::string temporary_name() {
 
 bool sync_folder(int fd) {
   const Descriptor folder(::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return !folder.good() || ::fsync(folder.get()) == 0 || errno == EINVAL;
+  return !folder || ::fsync(folder.get()) == 0 || errno == EINVAL;
 }
 
 /// A Walk goes down a path part by part; see OwnFolder.
@@ -163,7 +145,7 @@ class Walk {
       if (auto why = step(); !why.empty()) return tl::unexpected(refusal(why));
     }
     Descriptor folder(::openat(at_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder.good()) return tl::unexpected(refusal(std::strerror(errno)));
+    if (!folder) return tl::unexpected(refusal(std::strerror(errno)));
     return folder;
   }
 
@@ -178,7 +160,7 @@ class Walk {
   std::string begin() {
     at_ = Descriptor(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
     shown_.clear();
-    return at_.good() ? std::string() : std::string(std::strerror(errno));
+    return at_ ? std::string() : std::string(std::strerror(errno));
   }
 
   /// The next part; why it cannot be gone to, or empty.
@@ -204,12 +186,12 @@ class Walk {
   int open_part(const std::string& name, bool is_last) {
     constexpr int kFlags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
     next_ = Descriptor(::openat(at_.get(), name.c_str(), kFlags));
-    if (next_.good() || errno != ENOENT || !makes_) return next_.good() ? 0 : errno;
+    if (next_ || errno != ENOENT || !makes_) return next_ ? 0 : errno;
     const mode_t mode = is_last && rules_.is_private ? 0700 : 0755;
     if (::mkdirat(at_.get(), name.c_str(), mode) != 0 && errno != EEXIST) return errno;
     if (!sync_folder(at_.get())) return errno;
     next_ = Descriptor(::openat(at_.get(), name.c_str(), kFlags));
-    return next_.good() ? 0 : errno;
+    return next_ ? 0 : errno;
   }
 
   /// A link that root or this user has made leads where they wanted.
@@ -238,16 +220,6 @@ class Walk {
   unsigned links_ = 0;
 };
 
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
 }
@@ -256,7 +228,7 @@ bool is_plain_name(const std::string& name) {
 std::optional<std::string> target_of_own_link(const std::string& path) {
   const Descriptor link(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat facts {};
-  if (!link.good() || ::fstat(link.get(), &facts) != 0 || !is_trusted(facts.st_uid)) {
+  if (!link || ::fstat(link.get(), &facts) != 0 || !is_trusted(facts.st_uid)) {
     return std::nullopt;
   }
   std::array<char, PATH_MAX> target;
@@ -304,7 +276,7 @@ Result<std::string> OwnFolder::read(const std::string& name, std::size_t bytes_m
   // Without O_NONBLOCK a FIFO would wait for somebody who writes.
   const Descriptor file(
       ::openat(fd_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file.good()) return fail_errno(kWhere);
+  if (!file) return fail_errno(kWhere);
   struct stat facts {};
   if (::fstat(file.get(), &facts) != 0) return fail_errno(kWhere);
   if (!S_ISREG(facts.st_mode) || !is_trusted(facts.st_uid) || others_write(facts)) {
@@ -328,7 +300,7 @@ Status OwnFolder::fill(const std::string& name, std::string_view text) const {
   constexpr const char* kWhere = "own folder: write";
   const Descriptor file(
       ::openat(fd_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file.good()) return fail_errno(kWhere);
+  if (!file) return fail_errno(kWhere);
   if (write_all(file.get(), text) && ::fsync(file.get()) == 0) return {};
   const auto failed = fail_errno(kWhere);
   ::unlinkat(fd_, name.c_str(), 0);
@@ -382,13 +354,13 @@ Status append_to_own_file(const std::string& path, std::string_view text) {
   constexpr const char* kWhere = "append";
   constexpr int kFlags = O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   Descriptor file(::open(path.c_str(), kFlags | O_CREAT | O_NOFOLLOW, 0644));
-  const bool is_link = !file.good() && errno == ELOOP;
+  const bool is_link = !file && errno == ELOOP;
   if (is_link) {
     const auto target = target_of_own_link(path);
     if (!target) return fail(Code::kSystem, kWhere, ELOOP);
     file = Descriptor(::open(target->c_str(), kFlags));
   }
-  if (!file.good()) return fail_errno(kWhere);
+  if (!file) return fail_errno(kWhere);
   struct stat facts {};
   if (::fstat(file.get(), &facts) != 0) return fail_errno(kWhere);
   const bool is_own = S_ISREG(facts.st_mode) && facts.st_uid == ::geteuid() && facts.st_nlink == 1;

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/files/durable.h"
+
 namespace stdchk {
 
 namespace {
@@ -61,6 +63,19 @@ bool looks_typed(ByteSpan bytes) {
 }
 
 }  // namespace
+
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      if (written == 0) errno = ENOSPC;
+      return false;
+    }
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
 
 tl::expected<std::string, std::string> read_private_file(const std::string& path,
                                                          std::size_t bytes_max) {
@@ -127,22 +142,44 @@ std::string hex_text(ByteSpan bytes) {
   return text;
 }
 
-Status write_file_at_once(const std::string& path, std::string_view text) {
-  constexpr const char* kWhere = "ready file";
+Result<Descriptor> make_file_anew(const std::string& path, mode_t mode) {
+  ::unlink(path.c_str());
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!file) return fail_errno("making a file anew");
+  return file;
+}
+
+Status write_file_at_once(const std::string& path, std::string_view text, const NewFile& how) {
+  constexpr const char* kWhere = "writing a file at once";
+  // Other users can guess this name.
   const std::string temporary = fmt::format("{}.{}", path, ::getpid());
-  // Other users may write in the folder, and they can guess this name. Their file or link is
-  // removed and never written to.
+  auto file = make_file_anew(temporary, how.mode);
+  if (!file) return tl::unexpected(file.error());
+  const timespec times[2] = {{0, UTIME_OMIT}, how.mtime.value_or(timespec{0, UTIME_OMIT})};
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  // close() is last: NFS may report missing room only there.
+  if (write_all(file->get(), text) && ::futimens(file->get(), times) == 0 &&
+      (!how.durable || ::fsync(file->get()) == 0) && ::close(file->release()) == 0 &&
+      ::rename(temporary.c_str(), path.c_str()) == 0) {
+    return how.durable ? sync_path(folder) : Status();
+  }
+  const auto failed = fail_errno(kWhere);
   ::unlink(temporary.c_str());
-  const int fd =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return fail_errno(kWhere);
-  const ssize_t written = ::write(fd, text.data(), text.size());
-  int error = written < 0 ? errno : ENOSPC;
-  const bool whole = written == static_cast<ssize_t>(text.size());
-  if (::close(fd) == 0 && whole && ::rename(temporary.c_str(), path.c_str()) == 0) return {};
-  if (whole) error = errno;
-  ::unlink(temporary.c_str());
-  return fail(Code::kSystem, kWhere, error);
+  return failed;
+}
+
+Result<std::string> read_own_file(const std::string& path, std::size_t bytes_max) {
+  constexpr const char* kWhere = "reading an own file";
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat facts {};
+  if (!file || ::fstat(file.get(), &facts) != 0) return fail_errno(kWhere);
+  const bool is_own = facts.st_uid == ::geteuid() || facts.st_uid == 0;
+  if (!S_ISREG(facts.st_mode) || !is_own) return fail(Code::kSystem, kWhere, EPERM);
+  std::string text;
+  if (!read_text(file.get(), bytes_max + 1, text)) return fail_errno(kWhere);
+  if (text.size() > bytes_max) return fail(Code::kTooLarge, kWhere);
+  return text;
 }
 
 }  // namespace stdchk

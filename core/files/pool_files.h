@@ -1,9 +1,14 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
+#include <ctime>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "core/base/descriptor.h"
 #include "core/base/result.h"
 #include "core/crypto/secret.h"
 #include "core/values/types.h"
@@ -25,8 +30,24 @@ tl::expected<Secret, std::string> parse_secret(const std::string& path, std::str
 bool parse_hex(std::string_view digits, MutableByteSpan bytes);
 std::string hex_text(ByteSpan bytes);
 
-/// Writes `text` under `path` at once: a reader finds the whole file or none. For ready files and
-/// address files; not durable.
-Status write_file_at_once(const std::string& path, std::string_view text);
+/// Writes all of `text`. Returns false on an error, with errno set.
+bool write_all(int fd, std::string_view text);
+
+/// A NewFile says how write_file_at_once() makes a file.
+struct NewFile {
+  mode_t mode = 0600;             ///< less the bits of umask(2)
+  bool durable = false;           ///< the file and its name survive a power failure
+  std::optional<timespec> mtime;  ///< the time of its last change; empty: now
+};
+
+/// Writes `text` under `path` at once: a reader finds the old file or the new one, whole. Other
+/// users may write in the folder: no link is followed, and no file of theirs is written to.
+Status write_file_at_once(const std::string& path, std::string_view text, const NewFile& how = {});
+/// Removes the file or link named `path`, and makes an empty file, open for writing. Other users
+/// may write in the folder: the file that they put there meanwhile is an error (EEXIST).
+Result<Descriptor> make_file_anew(const std::string& path, mode_t mode);
+/// Reads a regular file of this user or of root. Other users may write in its folder: links are not
+/// followed, and no FIFO is waited for. Errors. kTooLarge: the file is longer than `bytes_max`.
+Result<std::string> read_own_file(const std::string& path, std::size_t bytes_max);
 
 }  // namespace stdchk

@@ -941,6 +941,8 @@ struct DrainPieces $title("drain pieces") $kind(toBenefactor) $route(managerToBe
   basePath @3 :Data $max("kPathBytesMax");
   # Relative to the drain directory. For pieces with kNoExtent only.
   pieces @2 :List(DrainPiece) $max("kMapPageSlicesMax");
+  baseUid @4 :UInt32 = .unknownUid;
+  # The owner of the file at basePath in the pool. The benefactor refuses another user's file.
   struct Reply {
     corrupt @0 :List(UInt32) $max("kMapPageSlicesMax");
     # Indexes of pieces whose chunk fails its checksum.

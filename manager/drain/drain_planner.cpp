@@ -315,6 +315,7 @@ bool DrainPlanner::plan_slice(const File& file, std::uint32_t number, PiecePlan&
     if (mirror_.blocks(file)) return false;
     Request& request = plan.add(plan.any, number, piece);
     request.pieces.base_path = plan.job.path = state.path(file);
+    request.pieces.base_uid = file.uid;  // a change that is not mirrored yet blocks the file above
     return true;
   }
   const auto copy = std::ranges::find_if(chunk.copies, [&](const Extent& at) {

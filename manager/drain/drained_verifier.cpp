@@ -56,7 +56,7 @@ const File* DrainedVerifier::current() const {
 }
 
 msg::DrainPieces DrainedVerifier::next_pieces(const File& file, Job& job) const {
-  msg::DrainPieces request{job.file, 0, job.path, {}};
+  msg::DrainPieces request{job.file, 0, job.path, {}, file.uid};
   std::uint64_t bytes = 0;
   const PackedSlices& slices = file.newest.slices;
   for (; job.next < slices.size(); ++job.next) {

@@ -117,6 +117,31 @@ def test_the_mount_gives_nobody_what_a_drained_file_was_replaced_by(shared, how)
     assert "in the drain directory" in logs_of(shared, "mount")
 
 
+WRITE_AND_REPLACE = """
+import os, sys
+mount, drain = sys.argv[1:]
+file = os.open(mount + "/file", os.O_WRONLY)
+os.pwrite(file, b"M", 0)
+os.rename(drain + "/roots", drain + "/file")
+os.close(file)
+"""
+
+
+def test_the_drain_gives_nobody_what_a_drained_file_was_replaced_by(shared):
+    """The drain of a changed file reads the unchanged bytes from the version that it drained before."""
+    again(shared)
+    mine = shared.drain / "mine"
+    for name in ("roots", "file"):
+        os.truncate(mine / name, 4000)
+    shared.down()
+    again(shared)
+    code, _, err = run_as(ATTACKER, WRITE_AND_REPLACE, shared.mount / "mine", mine)
+    assert code == 0, err
+    shared.stdchk("drain", "--wait", "--timeout", 10, shared.mount, check=False, seconds=60)
+    assert (mine / "file").stat().st_uid == 0 and (mine / "file").read_bytes().startswith(SECRET)
+    assert "it is not the file that was drained" in logs_of(shared, "manager") + logs_of(shared, "benefactor")
+
+
 def test_fifos_in_place_of_files_stop_nobody_else(shared):
     for number in range(40):
         file = shared.drain / "mine" / f"f{number}"

@@ -292,6 +292,35 @@ def test_a_report_is_not_written_through_another_users_link(tree):
 
 
 @needs_root
+def test_no_file_that_an_option_names_is_written_through_another_users_link(tree):
+    user = User(tree, NOBODY)
+    mount, drain, shared = user.folder("mount"), user.folder("drain"), user.folder("shared", 0o777)
+    victim = user.folder("home") / "precious"
+    victim.write_text("before")
+    os.chown(victim, NOBODY, NOBODY)
+    options = {name: shared / name for name in ("undrained", "safe")}
+    images = [f"app.N{rank}.T1" for rank in range(2)]
+    for name in (*options, *images, "plot"):
+        for link in (shared / name, shared / f"{name}.new"):
+            link.symlink_to(victim)
+            os.lchown(link, DAEMON, DAEMON)
+    user.stdchk("up", "--mount", mount, "--drain", drain, *SMALL, "--policy", "images=2", "--safe-file", options["safe"])
+    recorder = user.start("report", "--undrained", options["undrained"], mount)
+    for name in images:
+        run(*as_user(NOBODY), "dd", "if=/dev/urandom", f"of={mount}/{name}", "bs=1M", "count=1")
+    wait_until(lambda: options["safe"].is_file() and not options["safe"].is_symlink(), "the file of the safe set")
+    wait_until(lambda: not options["undrained"].is_symlink(), "the list of undrained images")
+    recorder.terminate()
+    recorder.communicate(timeout=10)
+    user.stdchk("restart", "--run", "one", "--rank", 0, "--ranks", 1, "--to", shared, mount, "--", "true")
+    assert all((shared / name).stat().st_size == 1 << 20 and not (shared / name).is_symlink() for name in images)
+    user.stdchk("advise", "--plot", shared / "plot", "--nodes", 2, "--table", 8)
+    assert "<svg" in (shared / "plot").read_text()
+    user.stdchk("down", mount)
+    assert victim.read_text() == "before"
+
+
+@needs_root
 def test_roots_commands_use_no_record_of_another_user(tree):
     """The record names a remote shell, and a command that trusts the record would run it."""
     state = User(tree, NOBODY).folder("state")

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "core/base/units.h"
+#include "core/files/pool_files.h"
 #include "core/policy/image_name.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
@@ -175,11 +176,12 @@ Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
   flags.read = true;
   auto file = filesystem.open(image.attributes.id, flags);
   if (!file) return failed(image.name, file.error());
-  int fd = -1;
+  Descriptor copy;
   const std::string path = to + "/" + image.name;
   if (!to.empty()) {
-    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) return problem("{} cannot be made: {}", path, std::strerror(errno));
+    auto made = make_file_anew(path, 0600);
+    if (!made) return problem("{} cannot be made: {}", path, describe(made.error()));
+    copy = std::move(*made);
   }
   std::vector<std::byte> buffer(limits::kMiB);
   Outcome<void> done;
@@ -189,8 +191,8 @@ Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
       done = failed(image.name, count.error());
     } else if (*count == 0) {
       done = problem("{} has become shorter", image.name);
-    } else if (fd >= 0 && ::pwrite(fd, buffer.data(), *count, static_cast<off_t>(at)) !=
-                              static_cast<ssize_t>(*count)) {
+    } else if (copy && ::pwrite(copy.get(), buffer.data(), *count, static_cast<off_t>(at)) !=
+                           static_cast<ssize_t>(*count)) {
       done = problem("{} cannot be written: {}", path, std::strerror(errno));
     } else {
       at += *count;
@@ -198,7 +200,7 @@ Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
   }
   // NFS may report missing room only now. No fsync: the program reads the file from memory, and the
   // pool still has the image if the node loses it.
-  if (fd >= 0 && ::close(fd) != 0 && done) {
+  if (copy && ::close(copy.release()) != 0 && done) {
     done = problem("{} cannot be written: {}", path, std::strerror(errno));
   }
   return done;

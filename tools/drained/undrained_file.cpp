@@ -1,17 +1,23 @@
 #include "tools/drained/undrained_file.h"
 
+#include <fmt/core.h>
+
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <optional>
+#include <sstream>
 #include <string_view>
 
-#include "core/files/durable.h"
+#include "core/base/limits.h"
+#include "core/files/pool_files.h"
 
 namespace stdchk::tools {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The largest list that is read: about a million names.
+constexpr std::size_t kBytesMax = 64 * limits::kMiB;
 
 /// Takes the number at the beginning of the text, and the space after it.
 std::optional<std::uint64_t> take_number(std::string_view& text) {
@@ -26,32 +32,28 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
 }  // namespace
 
 Outcome<void> save_undrained(const Undrained& undrained, const std::string& path) {
-  std::error_code code;
   if (undrained.entries.empty()) {
+    std::error_code code;
     fs::remove(path, code);
     return {};
   }
-  const std::string temporary = path + ".new";
-  std::ofstream file(temporary, std::ios::trunc);
-  file << "# In the pool and not drained: files, of how many of the set, name\n"
-       << undrained.when << "\n";
+  std::string text = "# In the pool and not drained: files, of how many of the set, name\n";
+  text += undrained.when + "\n";
   for (const auto& entry : undrained.entries) {
-    file << entry.missing << " " << entry.files << " " << entry.path << "\n";
+    text += fmt::format("{} {} {}\n", entry.missing, entry.files, entry.path);
   }
-  file.close();
   // Made durable, because its reader may need it after a power failure.
-  const bool written = file && sync_path(temporary);
-  if (written) fs::rename(temporary, path, code);
-  const std::string folder = fs::path(path).parent_path();
-  if (!written || code || !sync_path(folder.empty() ? "." : folder)) {
-    return problem("{} cannot be written", path);
+  if (auto written = write_file_at_once(path, text, {.mode = 0666, .durable = true}); !written) {
+    return problem("{} cannot be written: {}", path, describe(written.error()));
   }
   return {};
 }
 
 Undrained load_undrained(const std::string& path) {
   Undrained undrained;
-  std::ifstream file(path);
+  const auto text = read_own_file(path, kBytesMax);
+  if (!text) return undrained;
+  std::istringstream file(*text);
   std::string line;
   std::getline(file, line);
   std::getline(file, undrained.when);

@@ -6,11 +6,11 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/base/units.h"
+#include "core/files/pool_files.h"
 #include "core/policy/copy_scatter.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/mounts.h"
@@ -309,10 +309,11 @@ int run_advise(AdviseOptions& options) {
   const Tables tables = simulate_tables(sizes_for(job.nodes, options.table_nodes));
   if (asked_to_end()) return complain("ended by a signal");
   if (!options.plot.empty()) {
-    std::ofstream file(options.plot);
-    file << plot_svg(tables.replicas, tables.pool);
-    file.close();
-    if (!file) return complain(fmt::format("{} cannot be written", options.plot));
+    const std::string plot = plot_svg(tables.replicas, tables.pool);
+    if (auto written = write_file_at_once(options.plot, plot, {.mode = 0666}); !written) {
+      return complain(
+          fmt::format("{} cannot be written: {}", options.plot, describe(written.error())));
+    }
   }
   if (options.json) {
     print(to_json(job, plan, *measured, tables));

@@ -320,6 +320,27 @@ TEST_CASE("pieces that are not in memory any more come from the version drained 
   CHECK(f.drainer.write_pieces(next, Time::max()).error().error.os_errno == ENOENT);
 }
 
+TEST_CASE("a file of another owner in the place of the version drained before gives no bytes") {
+  if (::geteuid() != 0) return;  // only root gives files to other users
+  Fixture f;
+  const PlacedChunk chunk = f.put(0, 1000, 1);
+  REQUIRE(f.write({f.piece(chunk, 0)}));
+  REQUIRE(f.finish(f.finish_of("file", 1000)));
+  REQUIRE(::chown((f.folder / "file").c_str(), 4242, static_cast<gid_t>(-1)) == 0);
+
+  msg::DrainPieces next{FileId{7}, 4, "file", {f.piece(chunk, 0)}, 4243};
+  next.pieces[0].extent_offset = msg::kNoExtent;
+  const auto refused = [&] {
+    const auto reply = f.drainer.write_pieces(next, Time::max());
+    return !reply && reply.error().error.os_errno == EPERM;
+  };
+  CHECK(refused());
+  next.number = 0;  // a comparison
+  CHECK(refused());
+  next.base_uid = 4242;
+  CHECK(f.drainer.write_pieces(next, Time::max()));
+}
+
 TEST_CASE("a finish or a change that comes after its deadline changes no name") {
   Fixture f;
   REQUIRE(f.write({f.piece(f.put(0, 1000, 1), 0)}));

@@ -93,4 +93,34 @@ TEST_CASE("a ready file appears whole and leaves nothing beside it") {
   CHECK(files == 2);
 }
 
+TEST_CASE("files that are written where others may write lead through no link of theirs") {
+  const TemporaryFolder folder;
+  write_file(folder / "victim", "before");
+  const auto plant = [&](const std::string& name) {
+    std::filesystem::create_symlink(folder / "victim", folder / name);
+  };
+  plant("file");
+  plant(fmt::format("file.{}", ::getpid()));
+  const timespec then{1000, 5};
+  REQUIRE(write_file_at_once(folder / "file", "text", {.durable = true, .mtime = then}));
+  CHECK(read_own_file(folder / "file", 4).value() == "text");
+  CHECK(read_own_file(folder / "file", 3).error().code == Code::kTooLarge);
+  struct stat facts {};
+  REQUIRE(::stat((folder / "file").c_str(), &facts) == 0);
+  CHECK((facts.st_mtim.tv_sec == 1000 && facts.st_mtim.tv_nsec == 5));
+
+  plant("copy");
+  REQUIRE(make_file_anew(folder / "copy", 0600));
+  CHECK(read_file(folder / "copy").empty());
+  CHECK(read_file(folder / "victim") == "before");
+  std::filesystem::create_directory(folder / "taken");
+  CHECK(make_file_anew(folder / "taken", 0600).error().os_errno == EEXIST);
+
+  plant("link");
+  CHECK(read_own_file(folder / "link", 100).error().os_errno == ELOOP);
+  REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
+  CHECK(read_own_file(folder / "fifo", 100).error().os_errno == EPERM);
+  CHECK(read_own_file(folder / "none", 100).error().os_errno == ENOENT);
+}
+
 }  // namespace stdchk::benefactor

@@ -322,6 +322,7 @@ TEST_CASE("a rename waits while a drain reads the file under its earlier name") 
   const auto pieces = one.all<msg::DrainPieces>();
   REQUIRE(pieces.size() == 1);
   REQUIRE(pieces[0].base_path == "a");
+  CHECK(pieces[0].base_uid != msg::kUnknownUid);
   REQUIRE(client.call(msg::Rename{client.id, kRootFile, "a", kRootFile, "b"}));
   run(world, 1s, {&one}, &client);
   CHECK(changes(one, msg::MirrorKind::kRename).empty());
