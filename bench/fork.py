@@ -47,7 +47,7 @@ def one_round(fork, memory, clones):
     me = fork.clone(ticket)
     if me:
         up = (time.monotonic() - asked) * 1e3
-        # All clones live together for the measure of memory.
+        # Clones wait until all of them live, because the memory of all is measured together.
         total = sum(memory[:: 4096 * 100])
         time.sleep(1.5)
         fork.exit((up, total))

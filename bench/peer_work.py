@@ -72,7 +72,7 @@ class Nfs:
         lib.nfs_get_error.restype = ctypes.c_char_p
         self.context = ctypes.c_void_p(lib.nfs_init_context())
         host, _, export = url.removeprefix("nfs://").partition("/")
-        # By NFS 4, libnfs 4.0 writes nothing: "Failed to encode COMPOUND4args".
+        # libnfs 4.0 cannot write by NFS 4: "Failed to encode COMPOUND4args".
         self.check(lib.nfs_set_version(self.context, 3), "NFS 3")
         self.check(lib.nfs_mount(self.context, host.encode(), f"/{export}".encode()), url)
 

@@ -67,7 +67,7 @@ def work(where, python, place, size, files, lacks):
 
 def one_round(kind, bin_dir, disk, size, files):
     """Starts the system, does the work, and stops the system. Returns {figure's name: value}."""
-    # On a tmpfs of its own: as much memory as the images need, twice.
+    # Each system gets separate scratch folders, and twice the memory of the images.
     with tempfile.TemporaryDirectory(prefix=f"stdchk-peers-{os.getpid()}-", dir="/dev/shm", ignore_cleanup_errors=True) as folder, \
             tempfile.TemporaryDirectory(prefix=f"stdchk-peers-{os.getpid()}-", dir=disk) as on_disk, island() as where:
         peer = kind(where, bin_dir, pathlib.Path(folder), pathlib.Path(on_disk), 2 * size // MIB + 256)

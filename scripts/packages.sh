@@ -10,17 +10,17 @@ build_packages=(
 )
 run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
-# Beside Open MPI, which the alternatives prefer and the project is built with.
+# MPICH is installed beside Open MPI. The project is built with Open MPI, and Debian's alternatives prefer it.
 mpich_packages=(gfortran libmpich-dev mpich)
 test_packages=(attr bindfs e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest python3-yaml rsync sqlite3 xfsprogs)
-# For scripts/posix. cargo, for two of its suites, may also come from elsewhere.
+# scripts/posix uses these. Two of its suites also need cargo, from any source.
 # shellcheck disable=SC2034 # scripts/posix reads it
 posix_packages=(dbench fio libacl1-dev stress-ng util-linux)
 slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 fork_vm_packages=(busybox-static cpio kmod qemu-system-x86 qemu-utils xz-utils)
 rdma_siw_packages=(gcc make)
-# In the Debian 13 system of scripts/trixie-root, not on this machine.
+# scripts/trixie-root installs these in its Debian 13 system, not on this machine.
 # shellcheck disable=SC2034 # scripts/trixie-root reads it
 trixie_packages=(
   gcc iproute2 iptables iputils-ping libc6-dev libmpich-dev libopenmpi-dev mpich nftables openmpi-bin procps python3-mpi4py
@@ -29,10 +29,10 @@ trixie_packages=(
 # CRIU of Debian's unstable branch: 4.1 of Debian 13 cannot save TCP sockets on Linux 6.16 and later, 4.2 can.
 # shellcheck disable=SC2034 # scripts/trixie-root reads it
 unstable_packages=(criu)
-# For scripts/packaging and tests/scripts/packaging_test.py.
+# scripts/packaging and tests/scripts/packaging_test.py use these.
 packaging_packages=(buildah debhelper debootstrap dh-python dpkg-dev environment-modules lintian rpm rpmlint)
 container_packages=(debootstrap iproute2 nftables tar)
-# For `bench/run --only peers`; scripts/check does not install them.
+# `bench/run --only peers` uses these. scripts/check does not install them.
 # shellcheck disable=SC2034 # its user names them
 peers_packages=(
   glusterfs-client glusterfs-server libnfs13 moosefs-chunkserver moosefs-client moosefs-master nfs-ganesha nfs-ganesha-vfs

@@ -47,7 +47,7 @@ class Cluster:
         self.environment.update(
             STDCHK_CLUSTER=str(self.folder / "cluster"), STDCHK_BIN=str(BIN), STDCHK_PROCTRACK=proctrack,
             PATH=f"{self.folder}/bin:{BIN}:{os.environ['PATH']}")
-        # As a site would install them, for all users: Slurm gives them no environment.
+        # Like a site's installation, all users may run the programs. Slurm gives prologs no environment.
         programs_for_all(self.folder / "bin")
         shutil.copytree(ROOT / "scripts", self.folder / "scripts")
         self.settings = self.folder / "settings"
@@ -159,7 +159,7 @@ mv "$request.new" "$request.request"
 until [[ -e $request.status ]]; do sleep 0.05; done
 [[ $(<"$request.status") == 0 ]] || echo "pbsdsh: task 0x00000000 exit status $(<"$request.status")"
 """
-    # In place of ssh: RSH HOST sh -s. The exit status is the remote command's.
+    # Stands in for ssh: RSH HOST sh -s. The exit status is the remote command's.
     RSH = """#!/bin/bash
 [[ $2 == sh && $3 == -s ]] || exit 255
 place=$(grep -nx -m 1 "$1" "$PBS_NODEFILE") || exit 255

@@ -17,7 +17,7 @@ REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
-# As another user would reach for a job's coordinator.
+# Connects to a job's coordinator, as an attack by another user would.
 CONNECT = """
 import socket, sys
 try:

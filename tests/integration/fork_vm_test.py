@@ -83,7 +83,7 @@ def test_a_guest_clones_its_machine_and_joins(tmp_path, guest):
     with machine(tmp_path, guest, disk=True, mib=32, clones=3, rounds=2) as parent:
         console = parent.wait_for("finished")
         results = re.findall(r"result of 7: (\d) clone (\d) of 7 wrong (\d+) disk (\d+)", console)
-        # Each clone has the parent's memory and disk, in the second round, too: a machine can be cloned again.
+        # Each clone has the parent's memory and disk. The second round shows that a machine can be cloned again.
         assert results == [(str(i), str(i), "0", "7") for i in (1, 2, 3)] * 2
         # A clone's writes to memory and disk stay private.
         assert len(re.findall("joined 3 of 7 bad 0 own 7 disk 7", console)) == 2

@@ -1202,7 +1202,7 @@ def test_the_end_of_an_old_mapping_commits_nothing_of_the_next_writer(here):
     with open(path, "w+b") as old:
         old.write(b"1")
         old.flush()
-        # Not mmap.mmap, which keeps a descriptor of its own: its close would be a close of the file.
+        # mmap.mmap would keep another descriptor, and its close would be a close of the file. So the test calls libc.
         libc = ctypes.CDLL(None)
         libc.mmap.restype = ctypes.c_void_p
         mapping = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(1), mmap.PROT_READ, mmap.MAP_SHARED,

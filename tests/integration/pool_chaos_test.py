@@ -29,8 +29,8 @@ def write(name, number):
             file.write(image(number))
             file.flush()
         except OSError as error:
-            # After a kill in the middle of a rename (docs/guide/failures.md). A job that is aborted
-            # leaves no part; one that goes on and closes the file would.
+            # EIO may follow a kill in the middle of a rename (docs/guide/failures.md). The writer ends like an
+            # aborted job, which leaves no part of the file. A writer that went on would close a partial file.
             if "0" in sys.argv[5] and error.errno == errno.EIO:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise

@@ -250,7 +250,7 @@ def test_ls_shows_what_each_image_brought_and_what_it_shares_with_older_images(p
     assert text.splitlines()[0].split()[:4] == ["NAME", "SIZE", "NEW", "SHARED"]
     (line,) = [line for line in text.splitlines() if "app.N0.T2" in line]
     assert line.split()[1:7] == ["3.0", "MiB", "1.0", "MiB", "2.0", "MiB"]
-    # So does stat of one file.
+    # stat of a single file prints the same figures.
     for name, brought, shared in (("app.N0.T1", 3 * MIB, 0), ("app.N0.T2", MIB, 2 * MIB)):
         stat = json.loads(pool.stdchk("stat", "--json", pool.mount / name).stdout)
         assert (stat["new_bytes"], stat["shared_bytes"]) == (brought, shared)

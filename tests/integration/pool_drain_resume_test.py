@@ -42,7 +42,7 @@ def test_all_benefactors_drain_one_image_at_once(pool):
         return len(done) == len(addresses)
 
     wait_until(all_have_a_part, "a part of each")
-    # In turn, the benefactors would begin 1.5 s apart: a quarter of the image at this rate.
+    # Benefactors that drain one after the other would begin 1.5 s apart: a quarter of the image takes so long.
     assert max(done.values()) - min(done.values()) < 1.5
     pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     assert (pool.drain / "app.N0.T1").read_bytes() == data

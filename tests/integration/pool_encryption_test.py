@@ -130,7 +130,7 @@ def test_bytes_that_keep_the_checksum_deceive_nobody_who_encrypts(pool):
         (fresh / "app.N0.T1").read_bytes()
     # The tag cannot tell changed bytes from bytes of another key.
     assert failure.value.errno == errno.EACCES
-    # So the checksum alone was deceived: what is not encrypted is read as the benefactor wants it.
+    # The checksum alone does not find the change: an image without encryption has the benefactor's bytes.
     read = (fresh / "app.N1.T1").read_bytes()
     assert read != content and read[5:] == content[5:]
 

@@ -533,7 +533,7 @@ def test_a_pbs_job_brings_its_pool_up_and_down(cluster):
             rm -r /tmp/here; for place in 0 2 4; do pbsdsh -n $place -- sh -c 'rm /tmp/app.N*'; done
             """)
         assert done.returncode == 0, done.stdout + done.stderr
-        # Two nodes lack the folder; who tells it first ends the others.
+        # Two nodes lack the folder. The first failure ends the other nodes.
         told = "pbsdsh: task 0x00000000 exit status 2; the reason is in the job's output"
         assert any(f"{node}: {told}" in done.stderr for node in nodes[1:])
         assert "no rank goes on" in done.stderr

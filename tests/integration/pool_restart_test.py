@@ -99,7 +99,7 @@ def test_what_the_pool_has_drained_is_loaded_and_stays_drained(pool):
     after = json.loads(pool.stdchk("report", "--json", pool.mount).stdout)
     assert {key: after[key] for key in ("images", "drained_images")} == {
         key: wrote[key] for key in ("images", "drained_images")}
-    # Under another name it is another file.
+    # A file with another name counts as another file.
     (pool.mount / "copy").mkdir()
     pool.stdchk("stage-in", "--to", pool.mount / "copy", drained)
     pool.stdchk("drain", "--wait", pool.mount)
@@ -149,7 +149,7 @@ def test_all_sets_are_loaded_in_the_order_of_their_timesteps(pool, tmp_path):
     try:
         other.up("--policy", "images=2", benefactors=2, memory="64M", drain=False)
         latest = other.mount / "run" / "latest"
-        # By name, 10 sorts first. A single reader loads one file at a time.
+        # Sorted by name, timestep 10 comes first. A single reader loads one file at a time.
         for readers in (16, 1):
             other.stdchk("stage-in", "--all", "--readers", readers, pool.drain)
             assert complete() == {f"app.*.T{timestep}": True for timestep in (2, 4, 10)}

@@ -180,7 +180,7 @@ def test_strangers_on_the_sockets_change_nothing(pool):
                     held.append(stranger)
                 else:
                     stranger.close()
-    # With silent ones still there, members come and work as before.
+    # Members join and work as before, while silent strangers stay connected.
     second = pool.mount_by_hand("second")
     (second / "after").write_bytes(before)
     assert (pool.mount / "after").read_bytes() == before

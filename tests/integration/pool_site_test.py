@@ -69,7 +69,7 @@ def test_a_pool_asked_for_in_the_comment_is_there_and_is_drained_after_the_job(c
     assert len(sums) == 3
     for digest, name in sums:
         assert run("sha256sum", cluster.pfs / name).stdout.startswith(digest)
-    # On a busy machine the drain is done before the job has ended.
+    # On a busy machine the drain may end before the job does.
     assert re.search(r"n1: all is drained, \d+ s after the job", told(cluster, job))
     assert "Report card of the pool at /tmp/stdchk-" in told(cluster, job)
     assert "  images      3\n  written     9.0 MiB\n" in told(cluster, job)
@@ -355,7 +355,7 @@ def test_whatever_fails_in_the_scripts_of_pbs_the_job_runs(cluster):
         for event in ("begin", "epilogue"):
             assert "prologue" in hooks.run("n1", event, hook=alone / "hook.py") or event == "epilogue"
             assert "stdchk, job 7.server" in hooks.run("n1", event, user="")
-        # And the job runs, without a pool.
+        # The job runs without a pool.
         pbs = Pbs(cluster, ["n1", "n3"])
         try:
             done = pbs.run("[[ ! -e /tmp/stdchk-$UID-jobs/$PBS_JOBID.mount ]] && pbsdsh -n 2 -- true && echo runs")
@@ -372,7 +372,7 @@ def test_a_drain_that_fails_ends_the_epilogue_of_pbs_as_well_as_one_that_does_no
     hooks.ask_for("mem=64M:drain=pfs:nodes=1")
     try:
         hooks.begin()
-        # In place of the drain directory there is a file, which root cannot write to as one either.
+        # A file replaces the drain directory, so that even root's drain fails.
         run("rm", "-rf", cluster.pfs)
         cluster.pfs.write_text("")
         cluster.on("n1", "sh", "-c", "head -c 1M /dev/urandom >/tmp/stdchk-0-jobs/7.server.mount/file")
@@ -594,7 +594,7 @@ def test_a_job_that_is_requeued_finds_what_the_pool_of_its_first_run_has_drained
         wait_over(cluster, job)
         text = cluster.output()
         assert "run 0 finds .\n" in text and "run 1 finds app.*.T1.\n" in text
-        # Each run meets in a folder of its own: files of a dead run would mislead the next run.
+        # Each run uses a separate exchange folder: files of a dead run would mislead the next run.
         assert [f"nodes have met in {job}.{run}\n" in text for run in (0, 1)] == [True, True]
         assert [text.count(f"app.N{rank}.T1: OK") for rank in (0, 1)] == [1, 1]
         assert drained(cluster) == [f"app.N{rank}.T{step}" for rank in (0, 1) for step in (1, 2)]

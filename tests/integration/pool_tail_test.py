@@ -50,7 +50,7 @@ def test_tail_shows_what_is_appended_and_what_replaces_the_file(pool, where):
                 os.fsync(file.fileno())
                 expected += f"synced {i}\n"
                 wait_until(lambda: output.read_text() == expected, f"sync {i}", 15 * PATIENCE)
-        # As logrotate does.
+        # Replaces the file, as logrotate does.
         (pool.mount / "new").write_text("a new file\n")
         os.replace(pool.mount / "new", path)
         expected += "a new file\n"
