@@ -400,7 +400,7 @@ class Trial:
             self.writer.kill()
         closed = [image["closed"] for image in images.values()]
         if min(closed) > self.struck or max(closed) < over:
-            raise Failure(f"{fault.name}: no image of before the fault, or none of after it, is there to be compared")
+            raise Failure(f"{fault.name}: no image from before the fault, or none from after it, can be compared")
         return images, took
 
     def compare(self, images):
@@ -464,7 +464,7 @@ def benefactor_told_to_leave(pool, trial):
     os.kill(victim["pid"], signal.SIGTERM)
     wait_ended(victim["pid"], 35)  # its --leave-time, and 5 s
     if "ends before all" in pool.log("*"):
-        raise Failure("a benefactor had not the time to hand over what it had")
+        raise Failure("a benefactor had too little time to move its chunks to others")
     pool.add_benefactor()
     wait_gone(pool, victim)
 

@@ -186,7 +186,7 @@ class Ganesha(Peer):
     name = "NFS-Ganesha"
     programs = ("ganesha.nfsd", "rpcbind")
     about = "a tmpfs exported by NFS 3. libnfs reads and writes it in user space, without FUSE or a client's cache; libnfs 4.0 cannot write by NFS 4"
-    slower = {"": "its client is in the program itself: no FUSE is between"}
+    slower = {"": "its client runs inside the program, without FUSE"}
 
     @classmethod
     def missing(cls):
@@ -246,7 +246,7 @@ class Mooncake(Peer):
     programs = ("mooncake_master",)
     about = "a store of objects, no file system: each call of write is an object, through its Python client over TCP"
     lacks = ("names", "rename")
-    slower = {"": "its client is in the program itself: no FUSE is between"}
+    slower = {"": "its client runs inside the program, without FUSE"}
 
     @staticmethod
     def interpreter():

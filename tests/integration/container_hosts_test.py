@@ -90,7 +90,7 @@ def test_a_cut_link_and_a_killed_host_cost_steps_and_not_the_job(cluster):
         cluster.cut(3)
         job.wait_for("runs again from set T2", "err")
         assert sorted(placed(job)) == ["h0", "h2"] and job.status()["restarts"] == 2
-        wait_until(lambda: cluster.own_devices(3) == [], "what the killed daemon has left goes")
+        wait_until(lambda: cluster.own_devices(3) == [], "the removal of the killed daemon's devices")
         assert job.wait() == 0, job.err
         assert "300 lines" in job.result()
         assert [cluster.own_devices(number) for number in range(HOSTS)] == [[], [], [], []]

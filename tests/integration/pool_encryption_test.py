@@ -145,7 +145,7 @@ def test_parity_and_the_scrub_work_on_what_is_sealed(pool):
     drop_caches()
     fresh = pool.mount_by_hand("fresh", "--key-file", key_of(pool))
     assert (fresh / "app.N0.T1").read_bytes() == content
-    wait_until(lambda: redundant(pool), "what was lost is made again", seconds=60)
+    wait_until(lambda: redundant(pool), "new copies of the lost chunks", seconds=60)
     check_metadata(pool)
 
 

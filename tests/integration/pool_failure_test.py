@@ -386,7 +386,7 @@ def test_storage_that_hangs_stalls_only_what_goes_there(pool):
     files |= {f"app.N{number}.T1": os.urandom(MIB) for number in range(10)}
     for name, data in files.items():
         (pool.mount / name).write_bytes(data)
-    wait_until(lambda: len(list(pool.drain.glob("app.*"))) == 10, "the drain of all that does not hang", seconds=40)
+    wait_until(lambda: len(list(pool.drain.glob("app.*"))) == 10, "the drain of the files that do not hang", seconds=40)
     assert list(pool.drain.glob("hung.*")) == []
     hang.unlink()
     pool.stdchk("drain", "--wait", "--timeout", 55, pool.mount)

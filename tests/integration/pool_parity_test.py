@@ -38,7 +38,7 @@ def test_as_many_benefactors_as_parity_blocks_may_be_killed(pool, parity):
         pool.kill("benefactor", number)
     # Reads at once, through the parity, before lost blocks are made again.
     read_all(pool, images, "degraded")
-    wait_until(lambda: gone(pool) == parity and redundant(pool), "what was lost is made again",
+    wait_until(lambda: gone(pool) == parity and redundant(pool), "new copies of the lost blocks",
                seconds=60)
     after = figures(pool)
     assert after["lost_chunks"] == 0

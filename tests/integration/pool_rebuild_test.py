@@ -97,7 +97,7 @@ def test_a_rebuild_that_lacks_what_was_answered_says_so(pool):
 
     told = pool.stdchk("recover", pool.mount, seconds=120)
     assert "that none of those who came has: what these did is lost" in told.stdout
-    wait_until(lambda: lists(pool.mount) == ["sent"], "what is there")
+    wait_until(lambda: lists(pool.mount) == ["sent"], "the folder of the stored record")
 
 
 # Runs in its own process: starting another process would close the open files there, which commits them.

@@ -190,5 +190,5 @@ def test_a_manager_whose_host_is_cut_off_answers_no_change_and_ends_when_it_is_b
     assert not (folder / "cut-off").exists()
     assert not (folder / "app.N1.T0").exists()
     assert (folder / "app.N1.T1").read_bytes() == b"old"
-    wait_until(lambda: (beside / "app" / "app.N0.T0").exists(), "the mount that was cut off with it")
+    wait_until(lambda: (beside / "app" / "app.N0.T0").exists(), "the new image on the reconnected mount")
     pool.down()

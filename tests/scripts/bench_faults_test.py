@@ -113,7 +113,7 @@ def test_a_trial_without_an_image_of_before_its_fault_is_a_failure(folder):
     def nothing(_, trial):
         trial.struck = 0.0  # before any image
     trial = faults.Trial(Pool(), folder / "trial", 1)
-    with pytest.raises(Failure, match="no image of before the fault"):
+    with pytest.raises(Failure, match="no image from before the fault"):
         trial.run(faults.Fault("nothing", nothing, 1))
 
 
