@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -139,6 +140,9 @@ constexpr std::array kRefused{
     SCMP_SYS(setgroups),
     SCMP_SYS(capset),
 };
+/// Flags of clone(2) that make name spaces. A new time name space cannot be asked for there.
+constexpr std::array kNameSpaces{CLONE_NEWNS,   CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
+                                 CLONE_NEWUSER, CLONE_NEWPID,    CLONE_NEWNET};
 constexpr std::array kUnmounts{SCMP_SYS(umount), SCMP_SYS(umount2)};
 constexpr std::array kStartsPrograms{SCMP_SYS(execve), SCMP_SYS(execveat)};
 constexpr std::array kSocketFamilies{AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
@@ -174,6 +178,19 @@ void tell_refused(int, siginfo_t* info, void* context) {
 #endif
 }
 
+/// Adds the rules that refuse new name spaces, but neither threads nor fork(2). A filter cannot
+/// read the flags of clone3(2), because they are in memory. So clone3 answers ENOSYS, as a kernel
+/// without it does, and the C library calls clone(2) instead. Returns 0 or an errno.
+int refuse_name_spaces(scmp_filter_ctx filter) {
+  for (const int flag : kNameSpaces) {
+    const auto bit = static_cast<scmp_datum_t>(flag);
+    const int result = seccomp_rule_add(filter, SCMP_ACT_TRAP, SCMP_SYS(clone), 1,
+                                        SCMP_A0(SCMP_CMP_MASKED_EQ, bit, bit));
+    if (result != 0) return -result;
+  }
+  return -seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+}
+
 /// With `all_threads` the filter holds for threads that run already, too.
 Status filter_system_calls(const Needs& needs, bool all_threads) {
   struct Release {
@@ -194,6 +211,7 @@ Status filter_system_calls(const Needs& needs, bool all_threads) {
   if (!needs.programs) {
     for (const int call : kStartsPrograms) refuse(call);
   }
+  if (error == 0) error = refuse_name_spaces(filter.get());
   for (int family = 0; family < kSocketFamiliesMax; ++family) {
     bool allowed = false;
     for (const int each : kSocketFamilies) allowed |= each == family;

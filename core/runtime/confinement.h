@@ -20,6 +20,7 @@ struct Needs {
 /// | capabilities | those that no daemon needs leave every set, including the bounding set      |
 /// | system calls | mounts, name spaces, tracing, modules, clocks, keys, bpf and others give    |
 /// |              | EPERM; so does starting programs without Needs::programs                    |
+/// | clone3(2)    | gives ENOSYS, so the C library uses clone(2), whose flags the filter reads  |
 /// | sockets      | only Unix, IPv4, IPv6 and netlink sockets                                   |
 ///
 /// The first refused call of each number is logged, with the option that lifts the filter.

@@ -262,20 +262,32 @@ def test_a_trusted_network_is_said_and_images_come_back(pool):
         assert (b"--trusted-network" in told) == (member["role"] == "benefactor")
 
 
-def test_the_daemons_of_a_pool_are_confined(pool):
-    pool.up(benefactors=1, drain=False)
+def status_of(pid):
+    """The lines of /proc/PID/status: name to value."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return dict(line.split(":\t", 1) for line in lines)
+
+
+def test_the_daemons_of_a_pool_are_confined(pool, tmp_path):
+    pool.up("--safe-file", tmp_path / "safe", "--policy", "images=2", benefactors=1)
     needed = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12, "CAP_SYS_MODULE": 16}
     ready = pathlib.Path(pool.record["directory"]) / "mount.ready"
     serving = int(ready.read_text().split()[0])  # not the guard, which starts it again
-    pids = {role: pool.pids(role)[0] for role in ("manager", "benefactor")} | {"mount": serving}
+    pids = {role: pool.pids(role)[0] for role in ("manager", "benefactor", "recorder")} | {"mount": serving}
+    # The recorder starts after `up` has ended. Its confinement precedes its first request.
+    for rank in range(2):
+        (pool.mount / f"app.N{rank}.T1").write_bytes(b"image" * 1000)
+    wait_until((tmp_path / "safe").exists, "the safe file")
     for role, pid in pids.items():
-        status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+        status = status_of(pid)
         if role == "mount" and os.geteuid() != 0:
             continue  # fusermount3 unmounts it, by its set-user-ID bit
         assert status["NoNewPrivs"] == "1", role
         assert status["Seccomp"] in "02", role  # 0: a program with a sanitizer
         held = {name for name, bit in needed.items() if int(status["CapEff"], 16) >> bit & 1}
         assert held <= ({"CAP_SYS_ADMIN"} if role == "mount" else set()), role
+        # libfabric parses messages before any proof, so only `--transport ofi:verbs` loads it.
+        assert "libfabric" not in pathlib.Path(f"/proc/{pid}/maps").read_text(), role
     # The mount that is confined unmounts itself.
     run("kill", str(serving))
     wait_until(lambda: not os.path.ismount(pool.mount), "the end of the mount")

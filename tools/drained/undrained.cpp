@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "core/policy/image_name.h"
+#include "core/runtime/confinement.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/drained/drained_since.h"
@@ -150,6 +151,8 @@ void tell_losses(const std::string& path, const std::string& drain, const std::s
 
 int keep_files(const PoolRecord& pool, const KeptFiles& paths) {
   notice_end_signals();
+  // The recorder runs as long as the pool, often as root, and reads texts of members and users.
+  if (const Status confined = confine({}); !confined) return complain(describe(confined.error()));
   auto filesystem = connect(pool);
   if (!filesystem) return complain(filesystem.error().text);
   ManifestWriter manifests((*filesystem)->config().drain_directory);
