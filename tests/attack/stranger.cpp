@@ -32,6 +32,7 @@ SSL_SESSION* psk_of(SSL* ssl) {
   SSL_SESSION_set_cipher(session,
                          SSL_CIPHER_find(ssl, reinterpret_cast<const unsigned char*>(kCipher)));
   SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION);
+  if (offer_of(ssl).early_data) SSL_SESSION_set_max_early_data(session, 1024);
   return session;
 }
 
@@ -50,6 +51,15 @@ int use_session(SSL* ssl, const EVP_MD*, const unsigned char** identity, std::si
 int find_session(SSL* ssl, const unsigned char*, std::size_t, SSL_SESSION** session) {
   *session = offer_of(ssl).identity.empty() ? nullptr : psk_of(ssl);
   return 1;
+}
+
+/// Counts the tickets that a server sends.
+void on_message(int sends, int /*version*/, int type, const void* bytes, std::size_t length, SSL*,
+                void* end) {
+  const bool is_handshake = sends == 0 && type == SSL3_RT_HANDSHAKE && length > 0;
+  if (is_handshake && *static_cast<const std::uint8_t*>(bytes) == SSL3_MT_NEWSESSION_TICKET) {
+    ++static_cast<TlsEnd*>(end)->tickets;
+  }
 }
 
 void make_certificate(SSL_CTX* context) {
@@ -72,7 +82,7 @@ void make_certificate(SSL_CTX* context) {
 
 }  // namespace
 
-int connect_to(const std::string& address) {
+int connect_to(const std::string& address, std::uint8_t host) {
   const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
   sockaddr_in to{};
   to.sin_family = AF_INET;
@@ -80,6 +90,10 @@ int connect_to(const std::string& address) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int made = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   STDCHK_ASSERT(made >= 0);
+  sockaddr_in from{};
+  from.sin_family = AF_INET;
+  from.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
+  STDCHK_ASSERT(::bind(made, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0);
   STDCHK_ASSERT(::connect(made, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
   return made;
 }
@@ -115,6 +129,8 @@ TlsEnd handshake(int socket, bool as_client, const TlsOffer& offer,
   SSL_CTX_set_security_level(context, 0);
   SSL_CTX_set_max_proto_version(context, offer.version);
   SSL_CTX_set1_groups_list(context, offer.groups.c_str());
+  SSL_CTX_set_ciphersuites(context, offer.suites.c_str());
+  SSL_CTX_set_msg_callback(context, on_message);
   if (offer.without_dhe) SSL_CTX_set_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
   if (offer.with_certificate) make_certificate(context);
   SSL_CTX_set_psk_use_session_callback(context, use_session);
@@ -123,8 +139,15 @@ TlsEnd handshake(int socket, bool as_client, const TlsOffer& offer,
   SSL_set_app_data(ssl, const_cast<TlsOffer*>(&offer));
   SSL_set_fd(ssl, socket);
   TlsEnd end;
+  SSL_set_msg_callback_arg(ssl, &end);
+  if (as_client && offer.early_data) {
+    std::size_t written = 0;
+    SSL_set_connect_state(ssl);
+    SSL_write_early_data(ssl, "early", 5, &written);
+  }
   end.done = (as_client ? SSL_connect(ssl) : SSL_accept(ssl)) == 1;
   end.resumed = SSL_session_reused(ssl) == 1;
+  if (as_client) end.early_data = SSL_get_early_data_status(ssl);
   if (const auto error = ERR_peek_error(); error != 0) {
     end.error = ERR_reason_error_string(error) == nullptr ? "?" : ERR_reason_error_string(error);
   }

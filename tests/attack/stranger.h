@@ -3,6 +3,7 @@
 #include <openssl/ssl.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,8 +16,8 @@
 /// Tools of a stranger, who attacks a port without the project's code.
 namespace stdchk::attack {
 
-/// Connects to "tcp:127.0.0.1:PORT". Ends the test when it cannot.
-int connect_to(const std::string& address);
+/// Connects to "tcp:127.0.0.1:PORT" from 127.0.0.`host`. Ends the test when it cannot.
+int connect_to(const std::string& address, std::uint8_t host = 1);
 /// Sends all of it; stops without a word when the other end has closed.
 void say(int socket, ByteSpan bytes);
 /// Returns true when the other end closes within `seconds`. Counts the bytes that it sends before.
@@ -30,6 +31,8 @@ struct TlsOffer {
   int version = TLS1_3_VERSION;
   bool without_dhe = false;       ///< key exchange by the pre-shared key alone
   bool with_certificate = false;  ///< of its own making
+  std::string suites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+  bool early_data = false;  ///< a client sends bytes before the handshake is over
 };
 
 /// How a handshake ended for the stranger.
@@ -37,6 +40,8 @@ struct TlsEnd {
   bool done = false;     ///< it thinks that it is through
   bool resumed = false;  ///< by the pre-shared key
   std::string error;
+  int tickets = 0;  ///< messages NewSessionTicket that came, also in `after`
+  int early_data = SSL_EARLY_DATA_NOT_SENT;
 };
 
 /// Runs a handshake as a client (or as a server) on the socket, waiting at most 5 s. Calls

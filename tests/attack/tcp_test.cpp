@@ -86,15 +86,16 @@ void while_polled(Member& member, const std::function<void()>& talk) {
 }
 
 /// True: the member has said its hello to who offers that, so it takes the peer for a member.
-bool lets_in(Member& member, const TlsOffer& offer) {
+bool lets_in(Member& member, const TlsOffer& offer, TlsEnd* end = nullptr) {
   bool let_in = false;
   while_polled(member, [&] {
     const int socket = connect_to(member.endpoint->address());
-    handshake(socket, true, offer, [&](SSL* ssl) {
+    const TlsEnd ended = handshake(socket, true, offer, [&](SSL* ssl) {
       FrameHeader::Bytes hello{};
       std::size_t got = 0;
       let_in = SSL_read_ex(ssl, hello.data(), hello.size(), &got) == 1;
     });
+    if (end != nullptr) *end = ended;
     ::close(socket);
   });
   return let_in;
@@ -134,6 +135,50 @@ TEST_CASE("who offers no key, an old version or no key exchange is not let in") 
   CHECK(!lets_in(member, other_group));
   other_group.without_dhe = true;
   CHECK(!lets_in(member, other_group));
+  CHECK(member.sides.empty());
+  member.expect_served();
+}
+
+TEST_CASE("one cipher suite is accepted, also from who has the key") {
+  Member member;
+  TlsOffer offer = offer_of(1);
+  for (const char* const suite : {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}) {
+    CAPTURE(suite);
+    offer.suites = suite;
+    CHECK(!lets_in(member, offer));
+  }
+  offer.suites = "TLS_AES_128_GCM_SHA256";
+  CHECK(lets_in(member, offer));
+  member.expect_served();
+}
+
+TEST_CASE("a member gives no ticket, so nobody resumes a connection without a new proof") {
+  // OpenSSL gives tickets unless it is told not to.
+  const TlsOffer offer = offer_of(1);
+  const Listener other([&](int socket) {
+    handshake(socket, false, offer, [](SSL* ssl) { SSL_write(ssl, "hello", 5); });
+  });
+  const int socket = connect_to(other.address());
+  const TlsEnd usual = handshake(socket, true, offer, [](SSL* ssl) {
+    std::array<char, 5> bytes;
+    SSL_read(ssl, bytes.data(), bytes.size());
+  });
+  ::close(socket);
+  REQUIRE(usual.resumed);
+  REQUIRE(usual.tickets > 0);
+  Member member;
+  TlsEnd end;
+  CHECK(lets_in(member, offer, &end));
+  CHECK(end.tickets == 0);
+}
+
+TEST_CASE("a member takes no bytes before the handshake is over") {
+  Member member;
+  TlsOffer offer = offer_of(1);
+  offer.early_data = true;
+  TlsEnd end;
+  CHECK(!lets_in(member, offer, &end));
+  CHECK(end.early_data == SSL_EARLY_DATA_REJECTED);  // it was offered
   CHECK(member.sides.empty());
   member.expect_served();
 }
@@ -286,6 +331,28 @@ TEST_CASE("a flood of connections is bounded, and members are served meanwhile")
   CHECK(most <= 32);
   CHECK(served == 5);
   member.until([] { return false; }, nullptr, 200ms);
+}
+
+TEST_CASE("a flood from many hosts is bounded in total") {
+  Member member(Role::kManager, {.arriving_max = 16, .arriving_of_address_max = 8});
+  constexpr std::uint8_t kHosts = 9;
+  std::vector<int> held;
+  std::size_t most = 0;
+  for (int round = 0; round < 6; ++round) {
+    for (std::uint8_t host = 1; host <= kHosts; ++host) {
+      held.push_back(connect_to(member.endpoint->address(), host));
+      member.until([] { return false; }, nullptr, 5ms);
+      most = std::max(most, member.endpoint->arriving());
+    }
+  }
+  CHECK(most == 16);  // no host reaches its own limit
+  // A host with a single connection keeps it.
+  held.push_back(connect_to(member.endpoint->address(), kHosts + 1));
+  bool closed = true;
+  while_polled(member, [&] { closed = is_closed_within(held.back(), 0.3); });
+  CHECK_FALSE(closed);
+  member.expect_served();
+  for (const int socket : held) ::close(socket);
 }
 
 TEST_CASE("a connection that has proven nothing holds at most 64 KiB") {

@@ -20,6 +20,13 @@ def figures(pool):
     return pool.status()["pool"]
 
 
+def metadata_finding(pool):
+    """The line of `stdchk doctor` about the metadata."""
+    findings = json.loads(pool.stdchk("doctor", "--json", pool.mount, check=False).stdout)
+    (metadata,) = [each for each in findings if each["what"] == "metadata"]
+    return metadata
+
+
 def test_a_standby_takes_over_thousands_of_small_files_with_the_default_memory(pool):
     started = pool.up("--standby", benefactors=3, drain=False)
     assert "standby" not in started.stderr
@@ -31,8 +38,7 @@ def test_a_standby_takes_over_thousands_of_small_files_with_the_default_memory(p
     assert before["log_bytes"] > 1 << 20
     assert before["log_advice"] == [] and before["log_full"] == 0
     assert before["standby_keepers"] == before["standby_reached"] == 3
-    doctor = pool.stdchk("doctor", "--json", pool.mount, check=False)
-    (metadata,) = [one for one in json.loads(doctor.stdout) if one["what"] == "metadata"]
+    metadata = metadata_finding(pool)
     assert metadata["state"] == "good" and metadata["figures"]["log_copies"] == 3
     pool.kill("manager")
     wait_until(lambda: figures(pool)["epoch"] >= 256, "the standby", TAKEN_OVER_SECONDS)
@@ -51,9 +57,12 @@ def test_what_keeps_a_standby_from_taking_over_is_said_before_it_should(pool):
     assert "warning     2 of the 3 benefactors that a standby needs" in text
     assert 'stdchk_metadata_warnings{pool=' in pool.stdchk("status", "--prometheus", pool.mount).stdout
     assert figures(pool)["standby_keepers"] == 2
+    warned = metadata_finding(pool)
+    assert warned["state"] != "good" and "2 of the 3 benefactors that a standby needs" in warned["remedy"]
     pool.benefactor_by_hand("third", "--memory", "64M")
     wait_until(lambda: figures(pool)["log_copies"] == 3, "three copies of the metadata")
     wait_until(lambda: figures(pool)["log_advice"] == [], "no warning any more")
+    assert metadata_finding(pool)["state"] == "good"
     pool.down()
 
 

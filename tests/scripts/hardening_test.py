@@ -1,5 +1,8 @@
-"""Tests that everything that is installed and compiled is hardened: programs and libraries load at random addresses, their
-tables of functions are read-only when they run, no stack is executable, and their objects have checks against overflows."""
+"""Tests that installed programs and libraries are hardened.
+
+They load at random addresses, and no stack is executable. Their tables of functions are read-only after the start. Their
+objects have checks against buffer overflows.
+"""
 
 import functools
 import json
@@ -37,7 +40,7 @@ def read(path, *options):
 
 
 def weaknesses(path):
-    """Sentences about this file; none if it is hardened."""
+    """Returns the weaknesses of an ELF file as sentences."""
     text = read(path, "-h", "-l", "-d")
     stack = re.search(r"GNU_STACK( +0x\w+){5} +(\w+)", text)
     return [sentence for sentence, bad in (
@@ -71,7 +74,7 @@ def test_daemons_call_the_checks():
 
 
 def test_each_object_is_compiled_with_the_checks():
-    """An object without an array or a copy has no symbol that would show it."""
+    """Symbols do not show the flags of an object without arrays and copies."""
     commands = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
     kept = [each for each in commands if not each["output"].startswith(NOT_INSTALLED)]
     assert any(each["file"].endswith(".c") for each in kept) or not list((BUILD / "tools").glob("stdchk_spank.so"))

@@ -17,6 +17,9 @@
 #include "core/base/clock.h"
 #include "core/base/executor.h"
 #include "core/base/limits.h"
+#include "core/chunk/extent_header.h"
+#include "core/chunk/naming.h"
+#include "core/policy/policy.h"
 #include "manager/journal/memory_journal.h"
 #include "manager/recovery/rebuilder.h"
 #include "manager/service/service.h"
@@ -43,7 +46,7 @@ Secret root_secret() { return test::secret_of(7); }
 
 /// All parts of one pool, in one thread.
 struct TestPool {
-  TestPool() { start_manager(); }
+  explicit TestPool(Policy of_all = {}) : policy(std::move(of_all)) { start_manager(); }
   ~TestPool() {
     benefactor.reset();
     if (lender_endpoint) reactor.remove(*lender_endpoint);
@@ -53,6 +56,7 @@ struct TestPool {
   void start_manager() {
     Config config;
     config.membership = Membership(root);
+    config.policy = policy;
     config.on_superseded = [this](Epoch epoch) { superseded = epoch; };
     config.on_damaged = [this](const std::string& how) { damage = how; };
     manager_endpoint = secured("manager", root);
@@ -115,6 +119,7 @@ struct TestPool {
     }
   }
 
+  const Policy policy;
   ManualClock clock;
   Reactor reactor{clock};
   transport::mem::Fabric fabric;
@@ -240,6 +245,25 @@ struct Writer {
   std::unique_ptr<transport::MemoryRegion> region;
   ClientId id;
   transport::RemoteKey key;
+};
+
+/// A StoredChunk is a commit of one chunk that fills the writer's bytes, which it prepares.
+struct StoredChunk {
+  StoredChunk(Writer& writer, const msg::OpenSession::Reply& opened) {
+    const auto content = ByteSpan(writer.bytes).subspan(limits::kExtentHeaderBytes);
+    const Grant& grant = opened.grants.at(0);
+    Chunk chunk;
+    chunk.length = static_cast<std::uint32_t>(content.size());
+    chunk.crc = crc32c(0, content);
+    chunk.copies = {{grant.benefactor, grant.offset}};
+    encode_extent_header({chunk.name, chunk.length, chunk.crc, opened.attributes.id, 0},
+                         writer.bytes.data());
+    commit.session = opened.session;
+    commit.written.chunks = {chunk};
+    commit.written.slices = {{0, chunk.length, 0, 0}};
+  }
+  Chunk& chunk() { return commit.written.chunks[0]; }
+  msg::Commit commit;
 };
 
 /// Calls `visit` with one of each request.
@@ -494,6 +518,98 @@ TEST_CASE("a client attaches by its ticket, under its own number, and says nothi
     REQUIRE(anew->benefactors.size() == 1);
     REQUIRE(client.connect("mem:lender", ticket_of(anew->benefactors[0])));
     CHECK(client.call(msg::Attach{anew->client, lender}));
+  }
+}
+
+TEST_CASE("a benefactor that copies from another one says nothing else there") {
+  TestPool pool;
+  pool.start_benefactor();
+  Actor client(pool, "client", pool.member(Role::kClient));
+  REQUIRE(client.connect());
+  const auto given = client.call(msg::RegisterClient{});
+  REQUIRE((given && given->benefactors.size() == 1));
+  REQUIRE(client.connect("mem:lender", ticket_of(given->benefactors[0])));
+  const BenefactorId lender = pool.benefactor->id();
+  REQUIRE(client.call(msg::Attach{given->client, lender}));
+  // As the manager orders a copy: a number of the epoch, and a ticket for it.
+  Actor copier(pool, "copier", pool.member(Role::kBenefactor));
+  const ClientId number{given->client.value + 100};
+  const auto ticket = pool.root->ticket(copier.keyring->self(), pool.lender->self(), number.value);
+  REQUIRE(copier.connect("mem:lender", ticket));
+  CHECK(copier.call(msg::Attach{given->client, lender}).error().code == Code::kRefused);
+  REQUIRE(copier.call(msg::Attach{number, lender}));
+  for_each_request([&]<class M>(M) {
+    if (std::is_same_v<M, msg::Attach>) return;
+    CAPTURE(M::kName);
+    const Code code = answer_to<M>(copier);
+    CHECK((code == Code::kRefused || code == Code::kInvalidArgument));
+  });
+  CHECK(copier.call(msg::FenceClient{given->client}).error().code == Code::kRefused);
+  CHECK(copier.call(msg::ForgetExtents{}).error().code == Code::kRefused);
+  CHECK(copier.call(msg::MoveExtents{}).error().code == Code::kRefused);
+  CHECK(pool.benefactor->is_attached(given->client));
+  CHECK_FALSE(client.closed);
+}
+
+TEST_CASE("a client changes nothing in the session of another client") {
+  TestPool pool;
+  pool.start_benefactor(true);
+  Writer victim(pool, "victim");
+  Writer thief(pool, "thief");
+  const auto opened = victim.open("file");
+  StoredChunk stored(victim, opened);
+  REQUIRE(victim.present(opened.grants[0]));
+  REQUIRE(victim.write(opened.grants[0].offset));
+  const auto code_of = [&](auto request) {
+    const auto answer = thief.control.call(std::move(request));
+    return answer ? Code{} : answer.error().code;
+  };
+  msg::ResumeSession resume;
+  resume.session = opened.session;
+  msg::Place place;
+  place.session = opened.session;
+  place.want_bytes = 4096;
+  msg::Commit ending = stored.commit;
+  ending.end = true;
+  CHECK(code_of(stored.commit) == Code::kFenced);
+  CHECK(code_of(ending) == Code::kFenced);
+  CHECK(code_of(place) == Code::kFenced);
+  CHECK(code_of(msg::CloseSession{opened.session}) == Code::kFenced);
+  CHECK_FALSE(thief.control.call(resume));
+  // Nor does the thief commit the victim's chunk as its own.
+  const auto own = thief.open("own");
+  msg::Commit theft = stored.commit;
+  theft.session = own.session;
+  CHECK_FALSE(thief.control.call(theft));
+  CHECK(victim.control.call(ending));
+  const auto seen = victim.control.call(msg::Lookup{victim.id, kRootFile, "file"});
+  REQUIRE(seen);
+  CHECK(seen->attributes.size_bytes == stored.chunk().length);
+}
+
+TEST_CASE("a commit with a wrong checksum or name is refused where the policy asks for a proof") {
+  const bool proves = GENERATE(true, false);
+  TestPool pool(proves ? parse_policy("proof=checksum").value() : Policy{});
+  pool.start_benefactor(true);
+  Writer liar(pool, "liar");
+  const auto opened = liar.open("file");
+  StoredChunk stored(liar, opened);
+  REQUIRE(liar.present(opened.grants[0]));
+  REQUIRE(liar.write(opened.grants[0].offset));
+  StoredChunk lie = stored;
+  SECTION("the checksum of other bytes") { lie.chunk().crc ^= 1; }
+  SECTION("the name of other bytes") { lie.chunk().name = name_chunk(ByteSpan(liar.bytes)); }
+  SECTION("the length of another chunk") {
+    lie.chunk().length -= 8;
+    lie.commit.written.slices[0].length -= 8;
+  }
+  const auto answer = liar.control.call(lie.commit);
+  if (proves) {
+    REQUIRE_FALSE(answer);
+    CHECK(answer.error().code == Code::kDataLost);
+    CHECK(liar.control.call(stored.commit));  // the truth
+  } else {
+    CHECK(answer);  // readers find the damage: docs/guide/security.md
   }
 }
 

@@ -1,13 +1,18 @@
 // Tests the parts of a TcpLink that need no socket.
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/base/limits.h"
 #include "tests/support/catch.h"
+#include "transport/tcp/arrivals.h"
 #include "transport/tcp/clear_content.h"
 #include "transport/tcp/incoming_frame.h"
 #include "transport/tcp/poller.h"
@@ -66,7 +71,76 @@ std::vector<FrameHeader> sent_by(SendQueue& queue, std::vector<std::byte>& into)
   return headers;
 }
 
+/// The counted part of an IPv4 or IPv6 address in text form.
+Arrivals::Address address_of(const char* text) {
+  sockaddr_storage peer{};
+  auto& in = reinterpret_cast<sockaddr_in&>(peer);
+  auto& in6 = reinterpret_cast<sockaddr_in6&>(peer);
+  if (::inet_pton(AF_INET, text, &in.sin_addr) == 1) {
+    peer.ss_family = AF_INET;
+  } else {
+    REQUIRE(::inet_pton(AF_INET6, text, &in6.sin6_addr) == 1);
+    peer.ss_family = AF_INET6;
+  }
+  return Arrivals::address_of(peer);
+}
+
 }  // namespace
+
+TEST_CASE(
+    "hosts are counted by their IPv4 address, or by the first 64 bits of their IPv6 address") {
+  CHECK(address_of("10.1.2.3") == address_of("::ffff:10.1.2.3"));
+  CHECK(address_of("10.1.2.3") != address_of("10.1.2.4"));
+  CHECK(address_of("::ffff:10.1.2.3") != address_of("::ffff:10.1.2.4"));
+  CHECK(address_of("2001:db8:1:2::1") == address_of("2001:db8:1:2:ffff::9"));
+  CHECK(address_of("2001:db8:1:2::1") != address_of("2001:db8:1:3::1"));
+}
+
+TEST_CASE("beyond the limit of an address, its own oldest connection goes") {
+  const auto flooding = address_of("10.0.0.1");
+  const auto other = address_of("10.0.0.2");
+  Arrivals arrivals(100, 3);
+  CHECK(arrivals.admit(1, other) == std::nullopt);
+  for (std::uint64_t number = 2; number <= 4; ++number) {
+    CHECK(arrivals.admit(number, flooding) == std::nullopt);
+  }
+  for (std::uint64_t number = 5; number <= 50; ++number) {
+    CHECK(arrivals.admit(number, flooding) == number - 3);
+    CHECK(arrivals.size() == 4);
+  }
+  arrivals.leave(49);  // its peer is proven
+  arrivals.leave(49);
+  CHECK(arrivals.size() == 3);
+  CHECK(arrivals.admit(51, flooding) == std::nullopt);
+}
+
+TEST_CASE("beyond the limit of all, the oldest connection of the address with most goes") {
+  const std::array hosts{address_of("10.0.0.1"), address_of("10.0.0.2"), address_of("10.0.0.3")};
+  Arrivals arrivals(6, 4);
+  std::uint64_t number = 0;
+  CHECK(arrivals.admit(++number, hosts[0]) == std::nullopt);
+  CHECK(arrivals.admit(++number, hosts[1]) == std::nullopt);
+  for (int i = 0; i < 4; ++i) CHECK(arrivals.admit(++number, hosts[2]) == std::nullopt);
+  CHECK(arrivals.size() == 6);
+  // A host without a connection gets a place. The host with four connections loses its oldest.
+  CHECK(arrivals.admit(++number, address_of("10.0.0.4")) == 3);
+  CHECK(arrivals.admit(++number, hosts[0]) == 4);
+  CHECK(arrivals.size() == 6);
+  // Many hosts with one connection each never hold more than the limit of all.
+  for (int i = 0; i < 200; ++i) {
+    const std::string host = "10.0.1." + std::to_string(i);
+    CHECK(arrivals.admit(++number, address_of(host.c_str())).has_value());
+    CHECK(arrivals.size() == 6);
+  }
+  std::optional<std::uint64_t> last = 0;
+  for (int i = 0; i < 6; ++i) {
+    const auto oldest = arrivals.take_oldest();
+    REQUIRE(oldest.has_value());
+    CHECK(*oldest > *last);
+    last = oldest;
+  }
+  CHECK(arrivals.take_oldest() == std::nullopt);
+}
 
 TEST_CASE("a transfer is found by its number and kind, until it finishes") {
   Table t;
