@@ -59,7 +59,7 @@ class Network:
             raise Failure(f"{' '.join(map(str, command))}: {done.stderr}")
 
     def add_host(self, last, rate):
-        """Limits both ends of the link: the host's end limits what it sends, the switch's end what it
+        """Limits both ends of the link: the host's end limits the sent bytes, the switch's end the bytes that it
         receives."""
         holder, port = self.add_holder(), f"port{last}"
         self.within(self.switch, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0",

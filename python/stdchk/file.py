@@ -19,7 +19,7 @@ def flags_of(mode):
 
 
 class File(io.RawIOBase):
-    """An open file of a pool, without a buffer of its own: every write goes into the library's window at once.
+    """An open file of a pool. It has no buffer: every write goes directly into the library's window.
 
     close() makes the whole new content visible at once. flush() does nothing. A `with` block that ends with an
     exception drops the new content, and so does a File that is collected without close().

@@ -474,7 +474,7 @@ def test_four_parents_clone_themselves_at_the_same_time_again_and_again(daemon):
     wait_until(daemon.has_no_clones, "all processes of clones end")
 
 
-# Other hosts: a remote shell that starts the daemon in a network and a mount namespace of its own.
+# Stands in for other hosts: a remote shell that starts the daemon in new network and mount namespaces.
 
 
 def far_daemon(tmp_path, *flags):
