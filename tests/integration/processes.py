@@ -60,11 +60,14 @@ def stopped(*pids):
 
 
 def is_running(pid):
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return fields[0] not in "ZX"
+    """Whether any thread of a process is alive. A killed process keeps its locks until its last thread has ended."""
+    for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] not in "ZX":
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def children_of(pid):
