@@ -136,7 +136,7 @@ def main():
         return machines(arguments)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(STDCHK_FORKD=folder + "/run/socket", STDCHK_FORK_LIBRARY=str(
-            (BIN / "stdchk-forkd").resolve().parent / "libstdchk_fork.so.0.1.0"))
+            (BIN / "stdchk-forkd").resolve().parent / "libstdchk_fork.so.0"))
         daemon = subprocess.Popen([BIN / "stdchk-forkd", "--socket", folder + "/run/socket", "--ready-file",
                                    folder + "/ready", "--slots", "64", "--clone-memory", "16M", "--log-level", "warning"])
         while not os.path.exists(folder + "/ready"):

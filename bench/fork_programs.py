@@ -180,7 +180,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         os.environ.update(STDCHK_FORKD=scratch + "/run/socket", STDCHK_FORK_LIBRARY=str(
-            (BIN / "stdchk-forkd").resolve().parent / "libstdchk_fork.so.0.1.0"))
+            (BIN / "stdchk-forkd").resolve().parent / "libstdchk_fork.so.0"))
         daemon = subprocess.Popen([BIN / "stdchk-forkd", "--socket", scratch + "/run/socket", "--ready-file",
                                    scratch + "/ready", "--slots", "64", "--clone-memory", "16M", "--log-level", "warning"])
         try:

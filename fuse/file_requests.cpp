@@ -20,7 +20,7 @@ namespace stdchk::mount {
 namespace {
 
 constexpr std::size_t kReadBytesMax = limits::kMiB;
-constexpr std::uint64_t kZerosMax = 1024 * limits::kMiB;  ///< that one fallocate() writes
+constexpr std::uint64_t kZerosMax = 1024 * limits::kMiB;  ///< zeros that one fallocate() writes
 
 /// A ReadBuffer is a page-aligned buffer of kReadBytesMax bytes that its thread reuses.
 ///

@@ -14,6 +14,7 @@
 #include "core/base/host_port.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/problem.h"
 #include "core/files/durable.h"
 #include "core/files/pool_files.h"
 #include "core/runtime/confinement.h"
@@ -38,28 +39,45 @@ using transport::secure::new_member;
 using transport::secure::read_root_keyring;
 using transport::secure::Role;
 
+struct DrainFlags {
+  std::string directory;
+  std::uint64_t rate = 0;   ///< bytes a second of each benefactor; 0: no limit
+  std::uint64_t total = 0;  ///< bytes a second of all benefactors; 0: no limit
+  bool yields = true;
+};
+
+struct ChunkFlags {
+  std::uint32_t size_bytes = limits::kChunkBytesDefault;
+  std::uint32_t stripe_width = limits::kStripeWidthDefault;
+  std::string naming = "auto";
+  std::string cutting = "fixed";
+};
+
+struct RedundancyFlags {
+  std::uint32_t copies = 0;  ///< 0: the policy says
+  std::string topology;      ///< path of a file
+  std::uint64_t copy_rate = 0;
+  std::uint64_t scrub_rate = limits::kScrubRateDefault;
+};
+
+struct TakeoverFlags {
+  bool rebuild = false;
+  std::string standby;  ///< address of the manager to follow
+  std::uint32_t after_s = 5;
+  bool makes_new_manager() const { return rebuild || !standby.empty(); }
+};
+
 struct Flags {
   std::string state;
   std::string secret_file;
   std::string address_file;
   std::string listen = "127.0.0.1";
-  std::string drain;
-  std::uint64_t drain_rate = 0;
-  std::uint64_t drain_total = 0;
-  bool drain_yields = true;
-  std::uint32_t chunk_size = limits::kChunkBytesDefault;
-  std::uint32_t stripe_width = limits::kStripeWidthDefault;
-  std::string naming = "auto";
+  DrainFlags drain;
+  ChunkFlags chunks;
   std::string policy;
-  std::string chunking = "fixed";
-  std::uint32_t copies = 0;
-  std::string topology;
-  std::uint64_t copy_rate = 0;
-  std::uint64_t scrub_rate = limits::kScrubRateDefault;
+  RedundancyFlags redundancy;
   std::uint32_t gc_period = 600;
-  bool rebuild = false;
-  std::string standby;
-  std::uint32_t takeover_after = 5;
+  TakeoverFlags takeover;
   bool unconfined = false;
   metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
@@ -76,40 +94,40 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
       .required();
   options.text("--listen", flags.listen, "HOST[:PORT]",
                "address at which others reach the manager");
-  options.text("--drain", flags.drain, "DIR",
+  options.text("--drain", flags.drain.directory, "DIR",
                "copy images to this directory of the parallel file system");
-  options.rate("--drain-rate", flags.drain_rate,
+  options.rate("--drain-rate", flags.drain.rate,
                "limit of each benefactor's drain, bytes a second");
-  options.rate("--drain-total", flags.drain_total,
+  options.rate("--drain-total", flags.drain.total,
                "limit of all benefactors' drain together, bytes a second");
-  options.on_off("--drain-yields", flags.drain_yields,
+  options.on_off("--drain-yields", flags.drain.yields,
                  "drain 8 MiB/s while somebody writes, unless memory fills up");
-  options.chunk_size("--chunk-size", flags.chunk_size, "cut files into chunks of this size");
-  options.count("--stripe-width", flags.stripe_width, 1, 1024,
+  options.chunk_size("--chunk-size", flags.chunks.size_bytes, "cut files into chunks of this size");
+  options.count("--stripe-width", flags.chunks.stripe_width, 1, 1024,
                 "spread a file over this number of benefactors");
-  options.choice("--naming", flags.naming, {"auto", "on", "off"},
+  options.choice("--naming", flags.chunks.naming, {"auto", "on", "off"},
                  "name chunks by content and store equal chunks once; auto: where that pays");
   options.text("--policy", flags.policy, "SETTINGS",
                "policies of folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
   options.choice(
-      "--chunking", flags.chunking, {"fixed", "content", "none"},
+      "--chunking", flags.chunks.cutting, {"fixed", "content", "none"},
       "end chunks after a fixed length, or where their content says; none: fixed, without names");
-  options.redundancy("--copies", flags.copies,
+  options.redundancy("--copies", flags.redundancy.copies,
                      "copies of each chunk on different hosts, or parity ec(k,m); 0: as --policy "
                      "says, otherwise one copy");
-  options.text("--topology", flags.topology, "FILE",
+  options.text("--topology", flags.redundancy.topology, "FILE",
                "says which hosts fail together; a line is NAME [node=N] [rack=R] [switch=S]");
-  options.rate("--copy-rate", flags.copy_rate,
+  options.rate("--copy-rate", flags.redundancy.copy_rate,
                "limit of each benefactor's copying from others, bytes a second");
-  options.rate("--scrub-rate", flags.scrub_rate,
+  options.rate("--scrub-rate", flags.redundancy.scrub_rate,
                "limit of each benefactor's checking, bytes a second; 0: check only on request");
   options.count("--gc-period", flags.gc_period, 0, 86400,
                 "seconds between garbage collections; 0: only on request");
-  options.flag("--rebuild", flags.rebuild,
+  options.flag("--rebuild", flags.takeover.rebuild,
                "rebuild a lost state directory from the metadata that benefactors keep");
-  options.text("--standby", flags.standby, "ADDRESS",
+  options.text("--standby", flags.takeover.standby, "ADDRESS",
                "follow the manager at this address, and take over when it is lost");
-  options.count("--takeover-after", flags.takeover_after, 1, 3600,
+  options.count("--takeover-after", flags.takeover.after_s, 1, 3600,
                 "seconds of silence after which a standby considers the manager lost");
   options.flag("--unconfined", flags.unconfined, kUnconfinedHelp);
   metrics::describe(options, flags.metrics);
@@ -203,9 +221,8 @@ std::string damaged(const std::string& state, const std::string& how) {
 
 /// Runs until the journal is rebuilt, or the process is told to end. The error text says why it
 /// failed. `standby` is null when no other manager can be alive.
-tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
-                                        const Membership& membership, Door& door,
-                                        const std::string& address, Standby* standby) {
+Outcome<void> rebuild(Reactor& reactor, Journal& journal, const Membership& membership, Door& door,
+                      const std::string& address, Standby* standby) {
   Result<Rebuilder::Found> found = fail(Code::kCancelled, "manager.rebuild");
   Rebuilder rebuilder(reactor, journal, membership, [&](Result<Rebuilder::Found> got) {
     found = std::move(got);
@@ -215,14 +232,15 @@ tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
   if (!started) {
     switch (started.error().code) {
       case Code::kExists:
-        return tl::unexpected(
-            std::string("there is a journal in the state directory, so this is no new manager; "
-                        "start without --rebuild and --standby, or elsewhere"));
+        return problem({started.error(),
+                        "there is a journal in the state directory, so this is no new manager; "
+                        "start without --rebuild and --standby, or elsewhere"});
       case Code::kCorrupt:
-        return tl::unexpected(std::string(
-            "there is a journal in the state directory, and it is damaged; move journal.db* away"));
+        return problem({started.error(),
+                        "there is a journal in the state directory, and it is damaged; move "
+                        "journal.db* away"});
       default:
-        return tl::unexpected(describe(started.error()));
+        return problem({started.error(), describe(started.error())});
     }
   }
   if (standby == nullptr) {
@@ -235,16 +253,17 @@ tl::expected<void, std::string> rebuild(Reactor& reactor, Journal& journal,
   reactor.run();
   door.to = nullptr;
   if (!found && found.error().code == Code::kNotFound) {
-    return tl::unexpected(
-        std::string("no benefactor with metadata came; benefactors look for the manager at its old "
-                    "address, so --listen must be this address"));
+    return problem({found.error(),
+                    "no benefactor with metadata came; benefactors look for the manager at its old "
+                    "address, so --listen must be this address"});
   }
   if (!found && found.error().code == Code::kCorrupt) {
-    return tl::unexpected(std::string(
-        "all benefactors that came have damaged metadata (see the warnings above); try again when "
-        "other benefactors with metadata are up. Drained files are whole"));
+    return problem(
+        {found.error(),
+         "all benefactors that came have damaged metadata (see the warnings above); try again when "
+         "other benefactors with metadata are up. Drained files are whole"});
   }
-  if (!found) return tl::unexpected(describe(found.error()));
+  if (!found) return problem({found.error(), describe(found.error())});
   log::info("rebuilt from the benefactor on {}: {} records of epoch {}; {} benefactors came",
             found->host_name, found->records, found->epoch.value, found->benefactors);
   if (!found->complete) {
@@ -272,12 +291,11 @@ class Process {
   int serve();
 
  private:
-  using Outcome = tl::expected<void, std::string>;
-  bool is_new() const { return flags_.rebuild || !flags_.standby.empty(); }
+  bool is_new() const { return flags_.takeover.makes_new_manager(); }
   std::optional<int> open_journal();
   std::optional<int> follow();
   std::optional<int> hold_drain_directory();
-  Outcome listen_now();
+  Outcome<void> listen_now();
   std::string standby_file() const { return flags_.state + "/standby"; }
   Status write_address() {
     return write_file_at_once(flags_.address_file, endpoint_->address() + "\n");
@@ -324,11 +342,11 @@ std::optional<int> Process::open() {
     return fail_with(
         fmt::format("--listen {} is not HOST, HOST:PORT or [IPV6]:PORT", flags_.listen));
   }
-  if (const Status made = prepare_drain(flags_.drain); !made) {
-    return fail_with(fmt::format("the drain directory {} cannot be used: {}", flags_.drain,
-                                 describe(made.error())));
+  if (const Status made = prepare_drain(flags_.drain.directory); !made) {
+    return fail_with(fmt::format("the drain directory {} cannot be used: {}",
+                                 flags_.drain.directory, describe(made.error())));
   }
-  if (flags_.rebuild && !flags_.standby.empty()) {
+  if (flags_.takeover.rebuild && !flags_.takeover.standby.empty()) {
     return fail_with(
         "--rebuild and --standby exclude each other: --rebuild replaces a lost manager, "
         "--standby follows a running manager");
@@ -371,25 +389,27 @@ std::optional<int> Process::configure() {
   auto policy = parse_policy(flags_.policy);
   if (!policy) return fail_with(fmt::format("--policy: {}", policy.error().text));
   config_.policy = std::move(*policy);
-  if (flags_.copies > 0) config_.policy.apply({{{PolicyKey::kCopies, flags_.copies}}});
+  if (flags_.redundancy.copies > 0)
+    config_.policy.apply({{{PolicyKey::kCopies, flags_.redundancy.copies}}});
   const auto copies = static_cast<std::uint32_t>(config_.policy.get(PolicyKey::kCopies));
-  if (!flags_.topology.empty()) {
-    auto topology = Topology::read(flags_.topology);
+  if (!flags_.redundancy.topology.empty()) {
+    auto topology = Topology::read(flags_.redundancy.topology);
     if (!topology) {
-      return fail_with(fmt::format("--topology {}: {}", flags_.topology, topology.error()));
+      return fail_with(
+          fmt::format("--topology {}: {}", flags_.redundancy.topology, topology.error()));
     }
     config_.topology = std::move(*topology);
   }
-  config_.pool = {flags_.chunk_size, flags_.stripe_width, *parse_naming(flags_.naming),
-                  flags_.drain, flags_.drain_rate};
-  if (flags_.chunking == "none") config_.pool.naming = Naming::kOff;
-  config_.pool.content_cuts = flags_.chunking == "content";
+  config_.pool = {flags_.chunks.size_bytes, flags_.chunks.stripe_width,
+                  *parse_naming(flags_.chunks.naming), flags_.drain.directory, flags_.drain.rate};
+  if (flags_.chunks.cutting == "none") config_.pool.naming = Naming::kOff;
+  config_.pool.content_cuts = flags_.chunks.cutting == "content";
   config_.pool.copies = copies;
-  config_.copy_rate_bytes_per_s = flags_.copy_rate;
-  config_.scrub_rate_bytes_per_s = flags_.scrub_rate;
+  config_.copy_rate_bytes_per_s = flags_.redundancy.copy_rate;
+  config_.scrub_rate_bytes_per_s = flags_.redundancy.scrub_rate;
   config_.gc_period = std::chrono::seconds(flags_.gc_period);
-  config_.drain_total_bytes_per_s = flags_.drain_total;
-  config_.drain_yields = flags_.drain_yields;
+  config_.drain_total_bytes_per_s = flags_.drain.total;
+  config_.drain_yields = flags_.drain.yields;
   on_the_end();
   return std::nullopt;
 }
@@ -410,28 +430,28 @@ void Process::on_the_end() {
   };
 }
 
-Process::Outcome Process::listen_now() {
+Outcome<void> Process::listen_now() {
   const Status listening = endpoint_->listen(door_);
   if (listening) return {};
-  return tl::unexpected(
-      fmt::format("cannot listen on {}: {}", flags_.listen, describe(listening.error())));
+  return problem({listening.error(), fmt::format("cannot listen on {}: {}", flags_.listen,
+                                                 describe(listening.error()))});
 }
 
 std::optional<int> Process::prepare() {
   reactor_.add(*endpoint_);
   if (!is_new()) return std::nullopt;
-  if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
-  if (!flags_.standby.empty()) {
+  if (const auto listening = listen_now(); !listening) return fail_with(listening.error().text);
+  if (!flags_.takeover.standby.empty()) {
     if (const auto failed = follow()) return failed;
   }
   const auto done =
       rebuild(reactor_, *journal_, config_.membership, door_, endpoint_->address(), standby_.get());
   if (!refused_.empty()) {
-    return fail_with(
-        fmt::format("cannot stand by for the manager at {}: {}", flags_.standby, refused_));
+    return fail_with(fmt::format("cannot stand by for the manager at {}: {}",
+                                 flags_.takeover.standby, refused_));
   }
   if (!done && standby_ && ended_by() != 0) return EXIT_SUCCESS;
-  if (!done) return fail_with(fmt::format("cannot rebuild: {}", done.error()));
+  if (!done) return fail_with(fmt::format("cannot rebuild: {}", done.error().text));
   return std::nullopt;
 }
 
@@ -442,9 +462,9 @@ std::optional<int> Process::follow() {
   to_manager_ = std::move(*opened);
   reactor_.add(*to_manager_);
   Standby::Config follow;
-  follow.manager = flags_.standby;
+  follow.manager = flags_.takeover.standby;
   follow.address = endpoint_->address();
-  follow.silence = std::chrono::seconds(flags_.takeover_after);
+  follow.silence = std::chrono::seconds(flags_.takeover.after_s);
   follow.on_followed = [this] {
     if (!write_address()) refuse(flags_.address_file + " cannot be written");
   };
@@ -457,7 +477,7 @@ std::optional<int> Process::follow() {
 /// A new pool is refused while another one drains into its directory. An old pool serves the images
 /// that it has, and drains when the directory is free.
 std::optional<int> Process::hold_drain_directory() {
-  if (flags_.drain.empty()) return std::nullopt;
+  if (flags_.drain.directory.empty()) return std::nullopt;
   const auto name = holder_name(flags_.state);
   if (!name) {
     return fail_with(fmt::format("{} cannot be written: {}", flags_.state, describe(name.error())));
@@ -465,9 +485,9 @@ std::optional<int> Process::hold_drain_directory() {
   const Secret pool = listen_.identity->of_managers("drain lease", {});
   const auto id = ByteSpan(pool.bytes).first(16);
   lease_ = std::make_unique<DrainLeaseKeeper>(
-      flags_.drain, LeaseHolder::of_this_process(hex_text(id), name->digits), is_new());
+      flags_.drain.directory, LeaseHolder::of_this_process(hex_text(id), name->digits), is_new());
   config_.may_drain = [this] { return lease_->may_drain(); };
-  prints_ = std::make_unique<DrainedPrints>(reactor_, flags_.drain);
+  prints_ = std::make_unique<DrainedPrints>(reactor_, flags_.drain.directory);
   const bool is_old = is_new() || !name->is_new;
   const auto in_use = lease_->wait(is_old ? Duration::zero() : kLeasePatience);
   if (in_use && !is_old) return fail_with(*in_use);
@@ -497,7 +517,7 @@ int Process::serve() {
   if (standby_) {
     standby_->announce(service.state().epoch());
   } else if (!is_new()) {
-    if (const auto listening = listen_now(); !listening) return fail_with(listening.error());
+    if (const auto listening = listen_now(); !listening) return fail_with(listening.error().text);
   }
   if (const Status written = write_address(); !written) {
     return fail_with(

@@ -201,7 +201,7 @@ int posix_fadvise(int fd, off_t offset, off_t bytes, int advice) noexcept {
 int posix_fadvise64(int fd, off_t offset, off_t bytes, int advice) noexcept
     __attribute__((alias("posix_fadvise")));
 
-// The kernel would move the bytes of the placeholder. Programs read and write instead.
+// Refused: the kernel would act on the placeholder. Programs then use read() and write().
 int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   return find(fd) != nullptr ? refuse(EOPNOTSUPP) : STDCHK_REAL(fallocate)(fd, mode, offset, bytes);
 }

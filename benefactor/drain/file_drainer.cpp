@@ -158,7 +158,7 @@ Outcome<void> FileDrainer::open_files(Writing& writing) {
   const DrainFolder& folder = writing.place.folder;
   auto file = folder.create(writing.place.name);
   if (!file && file.error().error.os_errno == EEXIST) {
-    // Another benefactor has made it, or this one for earlier pieces.
+    // The temporary file exists: another benefactor made it, or this one for earlier pieces.
     file = folder.open(writing.place.name, Access::kReadWrite,
                        {{}, {}, maker_owners(directory_, *root), true});
     if (!file && file.error().error.os_errno != ENOENT) return storage_problem(file.error());
@@ -299,7 +299,7 @@ Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& req
   if (!from) return problem(from.error());
 
   std::vector<std::uint32_t> owners = maker_owners(directory_, *root);
-  owners.push_back(request.uid);  // of a finish that came this far and was not answered
+  owners.push_back(request.uid);  // an earlier finish, whose answer was lost, may have set it
   const auto opened = from->folder.open(from->name, Access::kReadWrite, {{}, {}, owners, true});
   if (!opened && opened.error().error.os_errno == ENOENT) {
     // Finished before, and this is the same request again? Anything else must be drained anew.

@@ -18,7 +18,7 @@ std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// Addresses alone: the kernel counts them as nobody's memory (PROT_NONE, mmap(2)).
+/// Reserves addresses only: the kernel charges PROT_NONE pages to no process (mmap(2)).
 std::byte* reserve(std::uint64_t bytes) {
   void* const mapping =
       ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -67,7 +67,7 @@ void LogMemory::trim(std::uint64_t bytes) {
   if (kept >= taken_bytes_) return;
   const std::uint64_t gone = taken_bytes_ - kept;
   ::madvise(data_ + kept, gone, MADV_DONTNEED);
-  // A failure costs nothing: the host has the pages back already.
+  // A failed mprotect() costs no memory: madvise() has returned the pages.
   (void)::mprotect(data_ + kept, gone, PROT_NONE);
   taken_bytes_ = kept;
 }

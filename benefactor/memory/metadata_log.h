@@ -58,7 +58,7 @@ class MetadataLog {
   }
 
   Half halves_[2];
-  Epoch floor_;  ///< that was promised
+  Epoch floor_;  ///< the newest promised epoch
   int counts_ = 0;
   bool beginning_ = false;  ///< the other half is being written
 };

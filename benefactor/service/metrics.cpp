@@ -9,27 +9,27 @@ void add_jobs(metrics::Exposition& to, const JobCounts& counts) {
     to.counter(name, help, value.load(std::memory_order_relaxed));
   };
   count("stdchk_benefactor_copied_bytes_total",
-        "Bytes of other benefactors' chunks that it has copied here.", counts.copied_bytes);
+        "Bytes that this benefactor has copied from other benefactors.", counts.copied_bytes);
   count("stdchk_benefactor_copies_failed_total",
-        "Chunks that it could not read from other benefactors, or that had wrong bytes.",
+        "Chunks that could not be read from other benefactors, or had wrong bytes.",
         counts.copies_failed);
   count("stdchk_benefactor_built_bytes_total",
-        "Bytes of stripes that it has made: parity, and chunks that were lost.",
-        counts.built_bytes);
-  count("stdchk_benefactor_builds_failed_total", "Requests for that which have failed.",
+        "Bytes of parity and of lost chunks that this benefactor has made.", counts.built_bytes);
+  count("stdchk_benefactor_builds_failed_total", "Failed requests to make these bytes.",
         counts.builds_failed);
   count("stdchk_benefactor_moved_bytes_total", "Bytes that were moved to join holes.",
         counts.moved_bytes);
   count("stdchk_benefactor_scrubbed_bytes_total", "Bytes whose checksums were compared.",
         counts.checked_bytes);
-  count("stdchk_benefactor_wrong_extents_total", "Chunks that were found to be wrong then.",
+  count("stdchk_benefactor_wrong_extents_total", "Chunks whose checksums were wrong.",
         counts.wrong_extents);
   count("stdchk_benefactor_drained_bytes_total",
-        "Bytes that it has written to the drain directory, and verified.", counts.drained_bytes);
+        "Bytes that this benefactor has written to the drain directory, and verified.",
+        counts.drained_bytes);
   count("stdchk_benefactor_drained_files_total",
-        "Files that it has given their names in the drain directory.", counts.drained_files);
-  count("stdchk_benefactor_drains_failed_total", "Requests for that which have failed.",
-        counts.drains_failed);
+        "Files that this benefactor has given their names in the drain directory.",
+        counts.drained_files);
+  count("stdchk_benefactor_drains_failed_total", "Failed requests to drain.", counts.drains_failed);
 }
 
 }  // namespace

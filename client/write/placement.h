@@ -38,7 +38,7 @@ class Placement {
   void plan_grants(Work& work, bool writes_more) STDCHK_REQUIRES(engine_lock);
   /// Returns unused grants to the manager, for other sessions.
   void plan_return(Work& work) STDCHK_REQUIRES(engine_lock);
-  /// True when a chunk got no name that follows from its content.
+  /// True when a chunk has a random name, or none: no equal chunk can be found by it.
   bool has_unnamed() const STDCHK_REQUIRES(engine_lock) { return has_unnamed_; }
   /// The session has failed.
   void drop_all() STDCHK_REQUIRES(engine_lock);

@@ -94,7 +94,7 @@ class SpaceKeeper {
   bool want_in_flight_ = false;
   Time short_of_places_{};        ///< since when places lack space; Time{}: they do not
   bool asks_for_places_ = false;  ///< the request under way was sent for missing places
-  bool fewer_places_ = false;     ///< such a request was in vain: use the places that exist
+  bool fewer_places_ = false;     ///< a request for places failed: use the places that exist
   bool shortage_ = false;
   std::uint32_t no_space_ = 0;  ///< consecutive answers without space
   Time no_space_since_{};

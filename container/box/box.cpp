@@ -151,7 +151,7 @@ Outcome<void> Box::open() const {
 }
 
 void Box::resume() const {
-  // Again, because switches may have lost the announcement of open().
+  // Announce the address again: switches may have dropped the packet that open() sent.
   (void)network_.announce();
   continue_processes(init_);
 }

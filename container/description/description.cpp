@@ -36,7 +36,7 @@ Json json_of(const BoxDescription& box) {
             {"root", box.root},          {"directory", box.directory},     {"user", box.user},
             {"group", box.group},        {"environment", box.environment}, {"hosts", box.hosts},
             {"host_file", box.host_file}};
-  // Texts of earlier versions have no limits.
+  // Leaves out empty limits, so that the text equals the text of earlier versions.
   if (box.limits != BoxLimits{}) {
     json["limits"] = {{"memory_bytes", box.limits.memory_bytes},
                       {"cpu_percent", box.limits.cpu_percent},

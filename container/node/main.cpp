@@ -66,7 +66,7 @@ int fail_errno(const std::string& what) { return fail_with(errno_text(what)); }
 /// above.
 OwnFolder::Opened make_work_folder(const std::string& work) {
   constexpr FolderRules kRules{.what = "--work"};
-  if (!work.starts_with('/')) return tl::unexpected("--work " + work + " is no absolute path");
+  if (!work.starts_with('/')) return tl::unexpected("--work " + work + " is not an absolute path");
   auto made = OwnFolder::make(work, kRules);
   // The sweeper of an earlier daemon of the job may remove the empty folder above in between.
   return made ? std::move(made) : OwnFolder::make(work, kRules);

@@ -65,7 +65,7 @@ BoundaryFinder::BoundaryFinder(ChunkSizes sizes, BoundaryEngine engine) : engine
   static_assert(boundary::kReach <= kWindow && kSpreadMin == kFiltered);
   STDCHK_ASSERT(sizes.min >= kWindow && sizes.mean >= sizes.min + kSpreadMin);
   STDCHK_ASSERT(sizes.mean <= sizes.max);
-  // Behind the minimum, one position in `spread` is a boundary.
+  // After the minimum length, on average one position in `spread` is a boundary.
   const std::uint64_t spread = sizes.mean - sizes.min;
   below_ = std::numeric_limits<std::uint64_t>::max() / spread * kFiltered;
 }

@@ -60,7 +60,7 @@ std::optional<Secret> agree(const ExchangeKey& own, const ExchangePublic& peer) 
       EVP_PKEY_derive(context.get(), reinterpret_cast<unsigned char*>(shared.bytes.data()),
                       &length) == 1 &&
       length == shared.bytes.size();
-  // OpenSSL refuses a secret of zeros, too. This check does not depend on its version.
+  // A weak peer key gives a secret of zeros (RFC 7748, 6.1). Not all OpenSSL versions refuse it.
   if (!agreed || shared == Secret{}) return std::nullopt;
   return shared;
 }

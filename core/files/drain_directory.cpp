@@ -15,7 +15,7 @@
 namespace stdchk {
 namespace {
 
-constexpr int kLinksMax = 40;  // as the kernel has it
+constexpr int kLinksMax = 40;  // the kernel's limit (path_resolution(7))
 constexpr uid_t kAnotherUser = 1;
 
 tl::unexpected<Problem> refuse(const std::string& path, int os_errno) {
@@ -118,7 +118,7 @@ bool DrainDirectory::may_belong(const DrainFolder& root, const struct stat& file
   const uid_t self = ::geteuid();
   if (self != 0 && file.st_uid == self) return true;
   if (const auto maker = file_maker(root)) return file.st_uid == maker->uid && !maker->gives_files;
-  // A read-only file system allows no trial. The owner of the temporary folder has drained there.
+  // No trial file can be made on a read-only file system: trust the temporary folder's owner.
   const auto folder = root.status(msg::kTemporaryFolder);
   if (!folder || folder->st_uid != file.st_uid) return false;
   return file.st_uid != 0 || (file.st_mode & S_IROTH) != 0;

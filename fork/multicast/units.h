@@ -41,7 +41,7 @@ struct Ask {
   std::uint32_t delay_us = 0;    ///< from an ask to its first cell, smoothed; 0: not known yet
   std::uint32_t lost_cells = 0;  ///< found missing since the last ask
   bool by_unicast = false;       ///< multicast does not reach this receiver
-  bool done = false;             ///< it has everything
+  bool done = false;             ///< the receiver has all units
   std::vector<Want> wants;
   bool operator==(const Ask&) const = default;
 };

@@ -235,7 +235,7 @@ void Server::welcome(int socket) {
     ::setsockopt(newcomer->get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
     ::setsockopt(newcomer->get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
     const Status done = introduce(std::move(*newcomer), peer.pid);
-    // A socket that says nothing is a newer server that looks whether this one lives.
+    // A client that sends nothing is a newer server. It checks whether this server runs.
     if (!done && done.error().os_errno != ENODATA) {
       log::info("Process {} has no mapping: {}", peer.pid, describe(done.error()));
     }

@@ -23,7 +23,7 @@ namespace stdchk::pager {
 struct ServerOptions {
   std::uint32_t workers = 8;
   std::uint64_t memory_bytes = 0;
-  std::uint32_t blocks_least = 4;   ///< fetched when a clone jumps
+  std::uint32_t blocks_least = 4;   ///< fetched for a fault that does not continue a run
   std::uint32_t blocks_most = 256;  ///< fetched at once in a run
 };
 

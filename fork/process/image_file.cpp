@@ -21,7 +21,7 @@ struct Place {
 tl::expected<Place, std::string> place_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos || slash == 0) {
-    return tl::unexpected(fmt::format("{} is no absolute path of a file in a folder", path));
+    return tl::unexpected(fmt::format("{} is not an absolute path of a file in a folder", path));
   }
   auto folder = OwnFolder::open(path.substr(0, slash), kImagesRules);
   if (!folder) return tl::unexpected(folder.error());

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/back_off.h"
 #include "core/base/log.h"
 #include "fork/pager/stdchk_map.h"
 #include "fork/process/host_channel.h"
@@ -25,10 +26,11 @@ constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 /// Number of blocks that are read at the same time.
 constexpr std::size_t kReaders = 4;
-/// A failed read is repeated so often, with growing pauses of about 10 s in all. The client library
+/// A failed read is repeated this number of times. The pauses are 9.3 s in all. The client library
 /// repeats reads, too.
-constexpr int kTries = 5;
+constexpr int kRetriesMax = 5;
 constexpr std::chrono::milliseconds kFirstPause{300};
+constexpr std::chrono::milliseconds kLongestPause{4800};
 
 bool is_zero(const char* bytes, std::size_t count) {
   return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, count - 1) == 0;
@@ -179,19 +181,19 @@ std::string ImageReader::open() {
 
 void ImageReader::fetch(std::uint64_t address, std::uint64_t bytes) {
   threads_->run([this, address, bytes] {
-    auto pause = kFirstPause;
-    for (int tries = 0; !stopped_; tries++, pause *= 2) {
+    BackOff pauses(kFirstPause, kLongestPause);
+    for (int retries = 0; !stopped_; retries++) {
       auto block = read(address, bytes);
       if (block) {
         return post(
             [this, address, block = std::move(*block)] { calls_.on_block(address, block); });
       }
-      if (tries == kTries) {
+      if (retries == kRetriesMax) {
         return post([this, why = describe(block.error())] {
           calls_.on_lost(fmt::format("{}: {}", place_.path, why));
         });
       }
-      std::this_thread::sleep_for(pause);
+      std::this_thread::sleep_for(pauses.next());
     }
   });
 }

@@ -238,7 +238,7 @@ void TicketHost::restored(int status) {
     return lost("CRIU cannot restore the parent: " +
                 (all.size() > 600 ? all.substr(all.size() - 600) : all));
   }
-  // The process stands still, as it was dumped. The file has its number in its own pid namespace.
+  // The restored process is still stopped. The file has its pid in its own pid namespace.
   pid_t pid = 0;
   std::ifstream(image + "/pid") >> pid;
   const std::string command = fmt::format("kill -CONT {}", pid);

@@ -122,7 +122,7 @@ class TicketRun {
   std::unique_ptr<RemoteClones> others_;
   std::function<void(Descriptor)> on_memory_;
   bool is_image_asked_ = false;
-  bool is_source_told_ = false;  ///< that all clones are made
+  bool is_source_told_ = false;  ///< the source knows that all clones exist
 };
 
 }  // namespace stdchk::fork

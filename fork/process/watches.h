@@ -31,7 +31,7 @@ class Watches final : public EventSource {
     STDCHK_ASSERT(::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0);
     calls_[fd] = std::move(ready);
   }
-  /// Before `fd` is closed. An unwatched descriptor is no error.
+  /// Must be called before `fd` is closed. Does nothing when `fd` is not watched.
   void remove(int fd) {
     if (calls_.erase(fd) > 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
   }

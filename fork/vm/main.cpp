@@ -192,7 +192,7 @@ int run_machine(const RunOptions& run, const tl::expected<QemuCommand, std::stri
   if (connect_unix(folder + "/control") >= 0)
     return complain(fmt::format("The machine {} runs already.", run.name));
   std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);  // of one that was killed
+  std::filesystem::remove_all(folder, ignored);  // a killed machine has left it
   if (::mkdir(folder.c_str(), 0700) != 0)
     return complain(fmt::format("{}: {}", folder, std::strerror(errno)));
   int pipe[2];

@@ -59,7 +59,7 @@ Drive drive_of(const std::string& value) {
   return drive;
 }
 
-/// The option's value with another file, which is a qcow2 overlay.
+/// Returns `value` with its file replaced by the qcow2 file `overlay`.
 std::string with_overlay(const std::string& value, const std::string& overlay) {
   std::string changed = "file=" + overlay + ",format=qcow2";
   for (const std::string& part : split(value, ',')) {

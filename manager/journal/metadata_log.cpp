@@ -15,9 +15,9 @@ namespace stdchk::manager {
 namespace {
 
 constexpr const char* kWhere = "manager.log";
-/// Identify a log with MACs, and an older one with checksums only. Yet older logs begin with a
-/// record's length, a multiple of 8, so none begins with these bytes, not even after a single bit
-/// error.
+/// The first bytes of a log with MACs, and of an older log with checksums. The oldest logs begin
+/// with the length of a record, which is a multiple of 8. So they never begin with these bytes, not
+/// even after an error in a single bit.
 constexpr std::string_view kMagic = "SDL3";
 constexpr std::string_view kMagicOfChecksums = "SDL2";
 constexpr std::size_t kNumberBytes = 4;
@@ -80,7 +80,7 @@ Status append_command(const Secret& key, std::string_view context, const Command
   return {};
 }
 
-/// The key of one snapshot: `head` is the log's header after its magic.
+/// Derives the key of a snapshot. `head` is the log's header after its magic.
 Secret snapshot_key(const LogKeys& keys, std::string_view head) {
   return derive(keys.snapshots, "snapshot", bytes_of(head));
 }
@@ -88,15 +88,15 @@ Secret snapshot_key(const LogKeys& keys, std::string_view head) {
 /// A Reader takes one record after the other from a log.
 class Reader {
  public:
-  /// `has_crc`, `has_mac`: what stands in front of each record.
+  /// `has_crc`, `has_mac`: a checksum, a MAC precedes each record.
   Reader(std::string_view log, bool has_crc, bool has_mac)
       : log_(log),
         head_bytes_(kNumberBytes + (has_crc ? kNumberBytes : 0) + (has_mac ? kMacBytes : 0)),
         has_crc_(has_crc),
         has_mac_(has_mac) {}
   bool at_end() const { return log_.empty(); }
-  /// Nothing: the record is truncated, or its checksum or MAC is wrong. `key`: null: the MAC is not
-  /// looked at.
+  /// Returns nothing when the record is truncated, or when its checksum or MAC is wrong. Without
+  /// `key` it does not check the MAC.
   std::optional<std::string_view> next(const Secret* key, std::string_view context) {
     if (log_.size() < head_bytes_) return std::nullopt;
     const std::string_view head = log_.substr(0, head_bytes_);

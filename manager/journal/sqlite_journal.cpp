@@ -182,7 +182,7 @@ Result<Command> SqliteJournal::read(sqlite3_stmt* row) {
   }
   auto command = decode_command(body);
   if (!command) {
-    damage_ = fmt::format("record {} is none that this version of stdchk knows", sequence);
+    damage_ = fmt::format("record {} is unknown to this version of stdchk", sequence);
   }
   return command;
 }

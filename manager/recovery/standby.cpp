@@ -76,7 +76,8 @@ void Standby::followed(const msg::FollowManager::Reply& reply) {
   quorum_ = {reply.epoch, reply.quorum};
   seen_ = reply.number;
   if (!follows_) {
-    log::info("follows the manager at {}, of epoch {}", config_.manager, reply.epoch.value);
+    log::info("The standby follows the manager at {}, of epoch {}.", config_.manager,
+              reply.epoch.value);
     if (config_.on_followed) config_.on_followed();
   }
   follows_ = true;

@@ -6,7 +6,7 @@
 
 namespace stdchk::manager {
 
-/// A FileAttributes tells clients the attributes of files: the state's, and how far the drain is.
+/// A FileAttributes makes the attributes that clients see, from the state and the drain's progress.
 ///
 /// Threads: the reactor's.
 class FileAttributes {

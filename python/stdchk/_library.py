@@ -129,7 +129,7 @@ lib = _load()
 
 
 def library_version():
-    """The version of libstdchk, such as "0.1.0"."""
+    """The version of libstdchk, such as "0.2.0"."""
     return lib.stdchk_version().decode()
 
 

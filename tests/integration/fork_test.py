@@ -14,7 +14,7 @@ import pytest
 from processes import BIN, PATIENCE, ROOT, run, wait_until
 
 FORKD = BIN / "stdchk-forkd"
-LIBRARY = FORKD.resolve().parent / "libstdchk_fork.so.0.1.0"
+LIBRARY = FORKD.resolve().parent / "libstdchk_fork.so.0"
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces and overlays"),

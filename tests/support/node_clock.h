@@ -12,8 +12,8 @@ namespace stdchk::sim {
 /// Threads: one. Limits: a drift below one million ppm.
 class NodeClock final : public Clock {
  public:
-  /// `of` must outlive this clock. When `of` shows its beginning, this clock shows `start` after
-  /// its own.
+  /// `of` must outlive this clock. At the beginning of `of` this clock shows `start` after its own
+  /// beginning.
   NodeClock(const ManualClock& of, std::int64_t drift_ppm, Duration start)
       : of_(of), drift_ppm_(drift_ppm), start_(start) {}
 

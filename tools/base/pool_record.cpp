@@ -93,15 +93,16 @@ bool is_host(const std::string& host) {
 
 /// Names a fault that `stdchk up` never writes into a record; empty: no fault.
 std::string find_fault(const PoolRecord& record) {
-  if (!is_whole_path(record.mount)) return "its mount is no absolute path";
-  if (!record.drain.empty() && !is_whole_path(record.drain)) return "its drain is no absolute path";
+  if (!is_whole_path(record.mount)) return "its mount is not an absolute path";
+  if (!record.drain.empty() && !is_whole_path(record.drain))
+    return "its drain is not an absolute path";
   for (const Member& member : record.members) {
     // Never take a foreign process, or a process group, for a member.
     if (member.process.pid <= 1) return "a member has no number of a process";
     if (!member.host.empty() && !is_host(member.host)) return "a member has no valid host";
     if (!is_whole_path(member.directory)) return "a member has no absolute directory";
     if (!member.mount.empty() && !is_whole_path(member.mount)) {
-      return "a member's mount is no absolute path";
+      return "a member's mount is not an absolute path";
     }
   }
   for (const HostFolder& folder : record.host_folders) {

@@ -65,7 +65,7 @@ struct PoolRecord {
   std::shared_ptr<SpareRecord> spare;  ///< written together with the record; not part of it
 
   std::string secret_file() const { return directory + "/secret"; }
-  /// Exists where images are encrypted, on hosts with a mount.
+  /// The path of the encryption key. The file exists only on hosts that mount an encrypted pool.
   std::string key_file() const { return directory + "/key"; }
   std::string address_file() const { return directory + "/manager.address"; }
   std::string path() const { return directory + "/pool.json"; }

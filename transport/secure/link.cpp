@@ -71,7 +71,7 @@ void SecureLink::on_message(Link&, ByteSpan message) {
 void SecureLink::on_closed(Link&, Error why) {
   if (told_) return;
   if (accepted_ && state_ == State::kGreeting) return endpoint_.refuse(*this, why);
-  if (why_) why = *why_;  // this end has ended it, and knows better
+  if (why_) why = *why_;  // this end closed the link and knows the reason
   state_ = State::kClosed;
   told_ = true;
   std::erase(endpoint_.connecting_, this);

@@ -122,9 +122,9 @@ class TcpLink final : public Link {
   bool refuse_frame();
 
   TcpEndpoint& endpoint_;
-  const std::uint64_t number_;  ///< of the endpoint's, never used again
+  const std::uint64_t number_;  ///< unique among the links of the endpoint
   const bool accepted_;
-  const Time late_at_;  ///< unless it is open by then
+  const Time late_at_;  ///< deadline of the handshake
   State state_ = State::kProving;
   LinkHandler* handler_ = nullptr;
   std::unique_ptr<TlsSession> tls_;

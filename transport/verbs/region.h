@@ -17,7 +17,7 @@ class VerbsEndpoint;
 /// Owns: the registrations. Must be destroyed before its endpoint.
 class VerbsRegion final : public MemoryRegion {
  public:
-  /// `number` is that of its table, if it has several parts.
+  /// `number` is the index of the peers' table of parts. A region of one part ignores it.
   VerbsRegion(VerbsEndpoint& endpoint, RegisteredParts parts, MutableByteSpan memory,
               std::uint32_t number)
       : endpoint_(endpoint), parts_(std::move(parts)), memory_(memory), number_(number) {}

@@ -18,7 +18,7 @@ struct Part {
 
 /// A TransferCut holds a divided transfer. Later transfers reuse its memory.
 struct TransferCut {
-  std::vector<LocalPiece> pieces;  ///< each within a part of its region
+  std::vector<LocalPiece> pieces;  ///< none crosses a border between parts
   std::vector<Part> parts;
 };
 
