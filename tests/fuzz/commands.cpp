@@ -1,6 +1,8 @@
 #include "tests/fuzz/commands.h"
 
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "core/base/limits.h"
 
@@ -124,19 +126,9 @@ ChangeCopies change_copies(Choices& choices) {
   return made;
 }
 
-}  // namespace
-
-Command make_command(Choices& choices) {
-  static_assert(std::variant_size_v<AnyCommand> == 27);
-  switch (choices.below(30)) {
-    case 0:
-      return BeginEpoch{{number(choices, 4)}};
-    case 1:
-      return AddBenefactor{{number(choices, 4)}, 1, 2, number(choices, 16) * 1024, name(choices)};
-    case 2:
-    case 3:
-    case 4:
-      return commit(choices);
+/// Commands that make, move and remove names.
+std::optional<Command> name_command(unsigned kind, Choices& choices) {
+  switch (kind) {
     case 5:
       return AddDirectory{file(choices), file(choices),  name(choices),  0755, 1, 2,
                           time(choices), choices.flag(), caller(choices)};
@@ -150,6 +142,40 @@ Command make_command(Choices& choices) {
       return RenameName{file(choices), name(choices),  file(choices),
                         name(choices), choices.flag(), choices.flag(),
                         time(choices), choices.flag(), caller(choices)};
+    case 19:
+      return SetLatest{file(choices),
+                       file(choices),
+                       name(choices),
+                       {name(choices), choices.below(3)},
+                       time(choices)};
+    case 25:
+      return AddNode{file(choices),
+                     file(choices),
+                     name(choices),
+                     static_cast<FileType>(choices.below(9)),
+                     0644,
+                     1,
+                     2,
+                     choices.byte(),
+                     time(choices),
+                     choices.flag(),
+                     caller(choices)};
+    case 26:
+    case 27:
+      return AddLink{file(choices), file(choices),  name(choices),
+                     time(choices), choices.flag(), caller(choices)};
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Commands that change files.
+std::optional<Command> file_command(unsigned kind, Choices& choices) {
+  switch (kind) {
+    case 2:
+    case 3:
+    case 4:
+      return commit(choices);
     case 9: {
       ChangeAttributes made;
       made.change.file = file(choices);
@@ -168,10 +194,18 @@ Command make_command(Choices& choices) {
       made.caller = caller(choices);
       return made;
     }
-    case 11:
-      return DrainStarted{file(choices)};
-    case 12:
-      return Drained{file(choices), number(choices, 4)};
+    case 18:
+      return SetPolicy{file(choices), policy(choices), time(choices), caller(choices)};
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Commands that change where chunks are.
+std::optional<Command> chunk_command(unsigned kind, Choices& choices) {
+  switch (kind) {
+    case 1:
+      return AddBenefactor{{number(choices, 4)}, 1, 2, number(choices, 16) * 1024, name(choices)};
     case 13: {
       Evict made{file(choices), number(choices, 4), {}};
       for (unsigned i = choices.below(4); i > 0; --i) {
@@ -179,8 +213,6 @@ Command make_command(Choices& choices) {
       }
       return made;
     }
-    case 14:
-      return Mirrored{number(choices, 6)};
     case 15: {
       MoveChunks made{{number(choices, 4)}, {}};
       for (unsigned i = choices.below(4); i > 0; --i) {
@@ -188,6 +220,50 @@ Command make_command(Choices& choices) {
       }
       return made;
     }
+    case 20:
+      return change_copies(choices);
+    case 21: {
+      MakeStripes made;
+      for (unsigned i = choices.below(3); i > 0; --i) {
+        made.stripes.push_back({chunks(choices), chunks(choices)});
+      }
+      return made;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Commands of the drain and of sets.
+std::optional<Command> drain_command(unsigned kind, Choices& choices) {
+  switch (kind) {
+    case 11:
+      return DrainStarted{file(choices)};
+    case 12:
+      return Drained{file(choices), number(choices, 4)};
+    case 14:
+      return Mirrored{number(choices, 6)};
+    case 22: {
+      BeginGeneration made{
+          file(choices), name(choices), number(choices, 10), number(choices, 10), {}};
+      for (unsigned i = choices.below(4); i > 0; --i) {
+        made.sets.push_back(
+            {number(choices, 4), number(choices, 10), number(choices, 10), number(choices, 4)});
+      }
+      return made;
+    }
+    case 23:
+      return DrainLost{file(choices), number(choices, 4)};
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Commands that a snapshot consists of.
+std::optional<Command> snapshot_command(unsigned kind, Choices& choices) {
+  switch (kind) {
+    case 0:
+      return BeginEpoch{{number(choices, 4)}};
     case 16:
       return RestoreCounters{{number(choices, 4)}, number(choices, 9), number(choices, 9), {}};
     case 17: {
@@ -201,62 +277,30 @@ Command make_command(Choices& choices) {
       made.change.uid_before = static_cast<std::uint32_t>(number(choices, 9));
       return made;
     }
-    case 18:
-      return SetPolicy{file(choices), policy(choices), time(choices), caller(choices)};
-    case 19:
-      return SetLatest{file(choices),
-                       file(choices),
-                       name(choices),
-                       {name(choices), choices.below(3)},
-                       time(choices)};
-    case 20:
-      return change_copies(choices);
-    case 21: {
-      MakeStripes made;
-      for (unsigned i = choices.below(3); i > 0; --i) {
-        made.stripes.push_back({chunks(choices), chunks(choices)});
-      }
-      return made;
-    }
-    case 22: {
-      BeginGeneration made{
-          file(choices), name(choices), number(choices, 10), number(choices, 10), {}};
-      for (unsigned i = choices.below(4); i > 0; --i) {
-        made.sets.push_back(
-            {number(choices, 4), number(choices, 10), number(choices, 10), number(choices, 4)});
-      }
-      return made;
-    }
-    case 23:
-      return DrainLost{file(choices), number(choices, 4)};
     case 24: {
       const Caller by = caller(choices);
       RestoreCalls made{by.client, number(choices, 4), {}};
       for (unsigned i = choices.below(4); i > 0; --i) made.calls.push_back(number(choices, 9));
       return made;
     }
-    case 25:
-      return AddNode{file(choices),
-                     file(choices),
-                     name(choices),
-                     static_cast<FileType>(choices.below(9)),
-                     0644,
-                     1,
-                     2,
-                     choices.byte(),
-                     time(choices),
-                     choices.flag(),
-                     caller(choices)};
-    case 26:
-    case 27:
-      return AddLink{file(choices), file(choices),  name(choices),
-                     time(choices), choices.flag(), caller(choices)};
     case 28:
       return RestoreLink{file(choices), file(choices), name(choices), choices.flag(),
                          choices.flag()};
     default:
-      return restore(choices);
+      return std::nullopt;
   }
+}
+
+}  // namespace
+
+Command make_command(Choices& choices) {
+  static_assert(std::variant_size_v<AnyCommand> == 27);
+  const unsigned kind = choices.below(30);
+  for (const auto group :
+       {name_command, file_command, chunk_command, drain_command, snapshot_command}) {
+    if (auto made = group(kind, choices)) return *std::move(made);
+  }
+  return restore(choices);
 }
 
 }  // namespace stdchk::fuzz

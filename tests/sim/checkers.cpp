@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "core/chunk/extent_header.h"
 #include "core/chunk/naming.h"
@@ -145,87 +146,115 @@ std::vector<std::string> check_metadata(Cluster& cluster) {
   return wrong;
 }
 
-std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
-  std::vector<std::string> wrong;
-  manager::Service& service = *cluster.manager();
-  const manager::ChunkTable& chunks = service.state().chunks();
-  std::map<BenefactorId, std::string> hosts;
-  for (const auto& [id, status] : service.pool().benefactors()) {
-    if (status.info.state == msg::BenefactorState::kAlive) hosts[id] = status.info.host_token;
+namespace {
+
+/// A CopyCheck compares the copies and the parity of chunks with the redundancy that they need.
+///
+/// Threads: one. Limits: the manager must outlive it and must not change.
+class CopyCheck {
+ public:
+  explicit CopyCheck(manager::Service& service) : service_(service) {
+    for (const auto& [id, status] : service.pool().benefactors()) {
+      if (status.info.state != msg::BenefactorState::kAlive) continue;
+      hosts_[id] = status.info.host_token;
+      all_hosts_.insert(status.info.host_token);
+    }
   }
-  std::set<std::string> all_hosts;
-  for (const auto& [id, host] : hosts) all_hosts.insert(host);
-  chunks.for_each([&](manager::ChunkIndex index) {
-    const Chunk chunk = chunks.get(index);
+
+  void check(manager::ChunkIndex index, const LostBytes& lost) {
+    const Chunk chunk = chunks_.get(index);
     std::set<std::string> used;
     std::size_t live = 0;
     for (const Extent& copy : chunk.copies) {
-      const auto host = hosts.find(copy.benefactor);
-      if (host == hosts.end() || !service.pool().is_readable(copy)) continue;
+      if (!is_live(copy)) continue;
       ++live;
-      used.insert(host->second);
+      used.insert(hosts_[copy.benefactor]);
     }
-    if (live == 0) {
-      const manager::Stripe* const of = service.state().stripes().of(index);
-      if (of != nullptr && !service.state().contents().may_be_lost(*of) &&
-          lost.could_be_made(index)) {
-        wrong.push_back(fmt::format("copies: chunk {} could be made from its stripe", index));
-      }
-      return;
+    if (live == 0) return check_lost(index, lost);
+    if (!has_room_everywhere(chunk.length)) return;
+    if (all_hosts_.size() >= chunks_.wanted(index) && used.size() < live) {
+      wrong_.push_back(fmt::format("copies: two of chunk {} are on one host", index));
     }
-    const std::size_t wanted = std::min<std::size_t>(chunks.wanted(index), hosts.size());
-    const auto room_everywhere = [&](std::uint32_t length) {
-      return std::all_of(hosts.begin(), hosts.end(), [&](const auto& each) {
-        return service.pool().space().largest(each.first) > extent_bytes(length) &&
-               service.pool().space().free_bytes(each.first) >
-                   service.pool().space().arena_bytes(each.first) / 4;
-      });
+    if (live < std::min<std::size_t>(chunks_.wanted(index), hosts_.size())) {
+      wrong_.push_back(fmt::format("copies: chunk {} has {} of {}", index, live,
+                                   std::min<std::size_t>(chunks_.wanted(index), hosts_.size())));
+    }
+    check_parity(index, chunk, used);
+  }
+  std::vector<std::string> take_wrong() { return std::move(wrong_); }
+
+ private:
+  bool is_live(const Extent& copy) const {
+    return hosts_.contains(copy.benefactor) && service_.pool().is_readable(copy);
+  }
+
+  bool has_room_everywhere(std::uint32_t length) const {
+    const auto& space = service_.pool().space();
+    return std::all_of(hosts_.begin(), hosts_.end(), [&](const auto& each) {
+      return space.largest(each.first) > extent_bytes(length) &&
+             space.free_bytes(each.first) > space.arena_bytes(each.first) / 4;
+    });
+  }
+
+  void check_lost(manager::ChunkIndex index, const LostBytes& lost) {
+    const manager::Stripe* const stripe = service_.state().stripes().of(index);
+    if (stripe == nullptr || service_.state().contents().may_be_lost(*stripe)) return;
+    if (!lost.could_be_made(index)) return;
+    wrong_.push_back(fmt::format("copies: chunk {} could be made from its stripe", index));
+  }
+
+  /// Drained chunks need no parity. Parity also needs more benefactors than parity blocks.
+  void check_parity(manager::ChunkIndex index, const Chunk& chunk,
+                    const std::set<std::string>& used) {
+    const Redundancy redundancy = chunks_.redundancy(index);
+    if (!redundancy.has_parity() || chunks_.undrained(index) == 0) return;
+    if (hosts_.size() <= redundancy.parity) return;
+    const manager::Stripe* const stripe = service_.state().stripes().of(index);
+    if (stripe != nullptr) return check_places(index, *stripe);
+    // A single benefactor makes all parity of a stripe, on another host if enough hosts exist.
+    const bool by_host = all_hosts_.size() >= redundancy.parity + 2;
+    const auto fits = [&](const auto& each) {
+      const auto is_here = [&](const Extent& copy) { return copy.benefactor == each.first; };
+      const bool near =
+          by_host ? used.contains(each.second) : std::ranges::any_of(chunk.copies, is_here);
+      return !near && service_.pool().space().fits(each.first, extent_bytes(chunk.length),
+                                                   redundancy.parity);
     };
-    if (!room_everywhere(chunk.length)) return;
-    if (all_hosts.size() >= chunks.wanted(index) && used.size() < live) {
-      wrong.push_back(fmt::format("copies: two of chunk {} are on one host", index));
-    }
-    if (live < wanted) {
-      wrong.push_back(fmt::format("copies: chunk {} has {} of {}", index, live, wanted));
-    }
-    // Drained chunks need no parity. Parity also needs more benefactors than parity blocks.
-    const Redundancy redundancy = chunks.redundancy(index);
-    const manager::Stripe* const stripe = service.state().stripes().of(index);
-    if (!redundancy.has_parity() || chunks.undrained(index) == 0 ||
-        hosts.size() <= redundancy.parity) {
-      return;
-    }
-    if (stripe == nullptr) {
-      // A single benefactor makes all parity of a stripe, on another host if enough hosts exist.
-      const bool by_host = all_hosts.size() >= redundancy.parity + 2;
-      const auto fits = [&](const auto& each) {
-        const auto is_here = [&](const Extent& copy) { return copy.benefactor == each.first; };
-        const bool near =
-            by_host ? used.contains(each.second) : std::ranges::any_of(chunk.copies, is_here);
-        return !near && service.pool().space().fits(each.first, extent_bytes(chunk.length),
-                                                    redundancy.parity);
-      };
-      if (std::ranges::any_of(hosts, fits)) {
-        wrong.push_back(fmt::format("parity: chunk {} has none", index));
-      }
-      return;
-    }
+    if (!std::ranges::any_of(hosts_, fits)) return;
+    wrong_.push_back(fmt::format("parity: chunk {} has none", index));
+  }
+
+  /// Checks that the blocks of a stripe are on different benefactors. Moving a block needs room,
+  /// even for the stripe's longest block.
+  void check_places(manager::ChunkIndex index, const manager::Stripe& stripe) {
     std::set<BenefactorId> apart;
     std::uint32_t longest = 0;
-    for (const manager::ChunkIndex member : stripe->members) {
-      longest = std::max(longest, chunks.length(member));
-      for (const Extent& copy : chunks.get(member).copies) {
-        if (service.pool().is_readable(copy) && hosts.count(copy.benefactor) > 0)
-          apart.insert(copy.benefactor);
+    for (const manager::ChunkIndex member : stripe.members) {
+      longest = std::max(longest, chunks_.length(member));
+      for (const Extent& copy : chunks_.get(member).copies) {
+        if (is_live(copy)) apart.insert(copy.benefactor);
       }
     }
-    // Moving a block needs room, even for the stripe's longest block.
-    if (apart.size() < std::min(stripe->members.size(), hosts.size()) && room_everywhere(longest)) {
-      wrong.push_back(fmt::format("parity: the {} blocks of the stripe of chunk {} are on {}",
-                                  stripe->members.size(), index, apart.size()));
-    }
-  });
-  return wrong;
+    if (apart.size() >= std::min(stripe.members.size(), hosts_.size())) return;
+    if (!has_room_everywhere(longest)) return;
+    wrong_.push_back(fmt::format("parity: the {} blocks of the stripe of chunk {} are on {}",
+                                 stripe.members.size(), index, apart.size()));
+  }
+
+  manager::Service& service_;
+  const manager::ChunkTable& chunks_ = service_.state().chunks();
+  std::map<BenefactorId, std::string> hosts_;  ///< host of each live benefactor
+  std::set<std::string> all_hosts_;
+  std::vector<std::string> wrong_;
+};
+
+}  // namespace
+
+std::vector<std::string> check_copies(Cluster& cluster, const LostBytes& lost) {
+  CopyCheck check(*cluster.manager());
+  cluster.manager()->state().chunks().for_each(
+      [&](manager::ChunkIndex index) { check.check(index, lost); });
+  return check.take_wrong();
 }
 
 std::vector<std::string> check_redundant(Cluster& cluster, FileId file, Version version,
