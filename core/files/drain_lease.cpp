@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/process_id.h"
+#include "core/files/lease_text.h"
 
 namespace stdchk {
 namespace {
@@ -35,24 +36,6 @@ std::string this_host() {
 std::string this_process_text() {
   const ProcessId process = this_process();
   return fmt::format("{} {} {} {}", boot_id(), process_space(), process.pid, process.start_ticks);
-}
-
-/// Returns an empty holder for a text that is no lease.
-LeaseHolder parse(const std::string& text) {
-  std::istringstream lines(text);
-  std::string line;
-  LeaseHolder out;
-  if (!std::getline(lines, line) || line != kFirstLine) return {};
-  const std::array<std::pair<std::string_view, std::string*>, 4> members{
-      {{"pool ", &out.pool},
-       {"manager ", &out.manager},
-       {"host ", &out.host},
-       {"process ", &out.process}}};
-  for (const auto& [name, member] : members) {
-    if (!std::getline(lines, line) || !line.starts_with(name)) return {};
-    *member = line.substr(name.size());
-  }
-  return out;
 }
 
 tl::unexpected<Problem> refused(std::string_view what) {
@@ -104,10 +87,29 @@ bool LeaseHolder::may_live() const {
   return is_alive(named);
 }
 
-std::string DrainLease::text() const {
+std::string lease_text(const LeaseHolder& holder, std::uint64_t renewals) {
   return fmt::format("{}\npool {}\nmanager {}\nhost {}\nprocess {}\nrenewals {:020}\n", kFirstLine,
-                     own_.pool, own_.manager, own_.host, own_.process, renewals_);
+                     holder.pool, holder.manager, holder.host, holder.process, renewals);
 }
+
+LeaseHolder parse_lease(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line;
+  LeaseHolder out;
+  if (!std::getline(lines, line) || line != kFirstLine) return {};
+  const std::array<std::pair<std::string_view, std::string*>, 4> members{
+      {{"pool ", &out.pool},
+       {"manager ", &out.manager},
+       {"host ", &out.host},
+       {"process ", &out.process}}};
+  for (const auto& [name, member] : members) {
+    if (!std::getline(lines, line) || !line.starts_with(name)) return {};
+    *member = line.substr(name.size());
+  }
+  return out;
+}
+
+std::string DrainLease::text() const { return lease_text(own_, renewals_); }
 
 DrainLease::State DrainLease::unknown(const Problem& problem) {
   why_ = problem.text;
@@ -120,7 +122,7 @@ DrainLease::State DrainLease::step(Time now) {
   const auto there = read_lease(directory_, *root, kLeaseName);
   if (!there && there.error().error.os_errno == ENOENT) return take(*root);
   if (!there) return unknown(there.error());
-  seen_ = parse(*there);
+  seen_ = parse_lease(*there);
   const bool heir = inherits_ && seen_.pool == own_.pool;
   if (seen_.manager == own_.manager || heir) return replace(*root, *there);
   held_ = false;
@@ -185,7 +187,7 @@ void DrainLease::release() {
   const auto root = directory_.open();
   if (!root) return;
   const auto there = read_lease(directory_, *root, kLeaseName);
-  if (there && parse(*there) == own_) ::unlinkat(root->get(), kLeaseName, 0);
+  if (there && parse_lease(*there) == own_) ::unlinkat(root->get(), kLeaseName, 0);
 }
 
 }  // namespace stdchk

@@ -2,6 +2,7 @@
 // parser. Values that can be written must be read back equal.
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,9 +16,13 @@
 #include "core/base/host_port.h"
 #include "core/base/limits.h"
 #include "core/base/units.h"
+#include "core/files/drain_directory.h"
+#include "core/files/drain_manifest.h"
+#include "core/files/lease_text.h"
 #include "core/files/mount_table.h"
 #include "core/files/pool_files.h"
 #include "core/messages/messages.h"
+#include "core/policy/folder_settings.h"
 #include "core/policy/image_name.h"
 #include "core/policy/policy.h"
 #include "core/policy/redundancy.h"
@@ -188,6 +193,34 @@ void check_undrained(const std::string& text) {
   STDCHK_ASSERT(one.entries.empty() || again.when == one.when);
 }
 
+/// Parses the text of a lease in the drain directory.
+void check_lease(const std::string& text) {
+  const LeaseHolder holder = parse_lease(text);
+  (void)holder.may_live();
+  if (holder == LeaseHolder{}) return;
+  STDCHK_ASSERT(parse_lease(lease_text(holder, text.size())) == holder);
+}
+
+/// Reads a folder's policy from the target of a link in the drain directory.
+void check_policy_link(const std::string& text) {
+  const std::string link = fuzz::folder().path() + "/" + kPolicyLinkName;
+  const std::string target = text.substr(0, text.find('\0'));
+  ::unlink(link.c_str());
+  if (::symlink(target.c_str(), link.c_str()) != 0) return;
+  const auto folder = DrainDirectory(fuzz::folder().path()).open();
+  STDCHK_ASSERT(folder.has_value());
+  const auto read = read_policy_text(*folder);
+  STDCHK_ASSERT(read.has_value() && *read == target);
+  const auto settings = parse_folder_settings(*read);
+  if (!settings) return;
+  std::string rules;
+  for (const auto& [key, value] : settings->rules) {
+    rules += key + "=" + (value.empty() ? "inherit" : value) + " ";
+  }
+  const auto again = parse_folder_settings(rules);
+  STDCHK_ASSERT(again.has_value() && again->rules == settings->rules);
+}
+
 /// Parses another host's report on the processes started there.
 void check_start_report(const std::string& text) {
   std::vector<tools::Job> jobs(2);
@@ -242,9 +275,10 @@ void check_listen_address(const std::string& text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using Check = void (*)(const std::string&);
   static constexpr Check kChecks[] = {
-      check_policy,    check_topology,     check_hosts,   check_redundancy,    check_units,
-      check_image,     check_address,      check_options, check_secret,        check_path,
-      check_undrained, check_start_report, check_mounts,  check_listen_address};
+      check_policy, check_topology,       check_hosts,     check_redundancy,
+      check_units,  check_image,          check_address,   check_options,
+      check_secret, check_path,           check_undrained, check_start_report,
+      check_mounts, check_listen_address, check_lease,     check_policy_link};
   fuzz::Choices choices({reinterpret_cast<const std::byte*>(data), size});
   const Check check = kChecks[choices.below(std::size(kChecks))];
   check(fuzz::text_of(choices.rest()));

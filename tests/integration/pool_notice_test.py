@@ -1,6 +1,7 @@
 """Tests a pool whose memory is about to end: it drains the newest set first, within a stated time. Also tests the age of
 the last safe set that schedulers read, and mounts of pods."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import threading
 import time
 import urllib.request
+from typing import ClassVar
 
 import pytest
 from processes import PATIENCE, ROOT, children_of, is_running, run, stopped, wait_until
@@ -173,6 +175,41 @@ def test_the_notice_of_each_cloud_starts_the_drain(pool, tmp_path):
         server.shutdown()
     done = subprocess.run([ROOT / "scripts/cloud/notice", "elsewhere"], capture_output=True, text=True)
     assert done.returncode == 2 and "Usage:" in done.stderr
+
+
+class Endless(http.server.BaseHTTPRequestHandler):
+    """A metadata service whose answers do not end. `sent` has the MiB of each answer that the client has ended."""
+
+    sent: ClassVar[list[int]] = []
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        count = 0
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(b"A" * MIB)
+                count += 1
+        Endless.sent.append(count)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_an_answer_without_end_is_no_notice():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    waits = subprocess.Popen(
+        [ROOT / "scripts/cloud/notice", "gcp", "--every", "0.1"], stderr=subprocess.DEVNULL, start_new_session=True,
+        env=os.environ | {"STDCHK_METADATA": f"http://127.0.0.1:{server.server_port}"})
+    try:
+        wait_until(lambda: len(Endless.sent) >= 2 or waits.poll() is not None, "two questions")
+        assert waits.poll() is None
+        assert max(Endless.sent) < 16  # what the sockets' buffers hold
+    finally:
+        os.killpg(waits.pid, signal.SIGKILL)
+        waits.wait()
+        server.shutdown()
 
 
 def test_a_pod_sees_the_mount_that_replaces_a_dead_one(pool):

@@ -249,29 +249,84 @@ def test_a_prepared_exchange_folder_is_not_used(tree, plant):
     assert not is_mounted(mount)
 
 
+@contextlib.contextmanager
+def notes_of_jobs(owner, mode, mount):
+    """The folder where the site keeps notes on NOBODY's jobs, with those of a job at `mount`; another one is set aside."""
+    notes = pathlib.Path(f"/tmp/stdchk-{NOBODY}-jobs")
+    aside = notes.with_suffix(".aside")
+    if notes.exists():
+        notes.rename(aside)
+    try:
+        notes.mkdir(mode=mode)
+        home = mount.parent / "home"
+        (notes / "stdchk-test-9.site").write_text(f"{home}\n{home}\n{mount}\n{socket.gethostname()}\n")
+        for path in (notes / "stdchk-test-9.site", notes):
+            os.chown(path, owner, owner)
+        yield
+    finally:
+        shutil.rmtree(notes)
+        if aside.exists():
+            aside.rename(notes)
+
+
+def end_the_job(tree):
+    return run(ROOT / "scripts" / "site", "end", "stdchk-test-9", NOBODY, NOBODY, socket.gethostname(),
+               env={"PATH": os.environ["PATH"], "STDCHK_BIN": str(tree / "bin"), "STDCHK_END_SECONDS": "15"})
+
+
 @needs_root
 def test_the_sites_end_of_a_job_believes_nobody_elses_notes(tree):
     """The notes name the folders to remove. Another user can predict the job's number, and so the notes' name."""
     user = User(tree, NOBODY)
     home = user.folder("home")
     (home / "precious").write_text("before")
-    notes = pathlib.Path(f"/tmp/stdchk-{NOBODY}-jobs")
-    aside = notes.with_suffix(".aside")
-    if notes.exists():
-        notes.rename(aside)
-    try:
-        notes.mkdir(mode=0o755)
-        (notes / "stdchk-test-9.site").write_text(f"{home}\n{home}\n/nowhere\n{socket.gethostname()}\n")
-        for path in (notes / "stdchk-test-9.site", notes):
-            os.chown(path, DAEMON, DAEMON)
-        done = run(ROOT / "scripts" / "site", "end", "stdchk-test-9", NOBODY, NOBODY, socket.gethostname(),
-                   env={"PATH": os.environ["PATH"], "STDCHK_BIN": str(tree / "bin"), "STDCHK_END_SECONDS": "15"})
-        assert done.returncode == 0
-        assert (home / "precious").exists()
-    finally:
-        shutil.rmtree(notes)
-        if aside.exists():
-            aside.rename(notes)
+    with notes_of_jobs(DAEMON, 0o755, tree / "nowhere"):
+        assert end_the_job(tree).returncode == 0
+    assert (home / "precious").exists()
+
+
+@needs_root
+def test_the_sites_end_of_a_job_leaves_the_mount_of_a_later_pool(tree):
+    user = User(tree, NOBODY)
+    mount, _ = user.folder("mount"), user.folder("home")
+    user.stdchk("up", "--mount", mount, *SMALL)
+    with notes_of_jobs(NOBODY, 0o700, mount):
+        end_the_job(tree)
+        assert is_mounted(mount)
+    user.stdchk("status", mount)
+    for pid in processes_of(tree):
+        os.kill(pid, signal.SIGSTOP)  # so that none can still unmount
+    end_all(tree)
+    assert is_mounted(mount)
+    with notes_of_jobs(NOBODY, 0o700, mount):
+        end_the_job(tree)
+        assert not is_mounted(mount)
+
+
+@needs_root
+@pytest.mark.parametrize("by", ["option", "comment"])
+def test_the_prologue_of_root_runs_nothing_that_a_jobs_options_say(tree, by):
+    user = User(tree, NOBODY)
+    work, ran, programs = user.folder("home"), tree / "ran", tree / "fake"
+    programs.mkdir()
+    said = tree / "said"
+    for name, script in (("scontrol", "hostname"), ("logger", f'echo "$@" >>{said}')):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    said.touch()
+    said.chmod(0o666)
+    tree.chmod(0o777)  # whoever runs it can leave the mark
+    touch = f"touch$IFS{ran}"
+    options = f"mount={tree}/$({touch}),a[$({touch})]=1,`{touch}`,mem=64M;{touch}"
+    wish = {"SPANK_STDCHK": options} if by == "option" else {"SLURM_JOB_COMMENT": f"x stdchk={options}"}
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "STDCHK_BIN": str(tree / "bin"),
+                   "SLURM_JOB_ID": "stdchk-test-9", "SLURM_JOB_UID": str(NOBODY), "SLURM_JOB_GID": str(NOBODY),
+                   "SLURM_JOB_NODELIST": "x", "SLURMD_NODENAME": socket.gethostname(), "SLURM_JOB_WORK_DIR": str(work), **wish}
+    with notes_of_jobs(NOBODY, 0o700, tree / "mount"):
+        assert run(ROOT / "scripts" / "slurm" / "prolog", env=environment).returncode == 0
+        end_the_job(tree)
+    assert "no pool: no option is called" in said.read_text()
+    assert not ran.exists()
 
 
 @needs_root

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "core/files/drain_directory.h"
+#include "core/files/drain_manifest.h"
 #include "core/messages/messages.h"
 #include "tests/support/catch.h"
 
@@ -200,6 +201,36 @@ TEST_CASE("a name that changes between a file and a link never leads to the link
   over = true;
   attacker.join();
   CHECK(opened > 0);
+}
+
+TEST_CASE("a policy link that changes between two owners never gives the other user's text") {
+  if (::geteuid() != 0) {
+    WARN("only root makes links of another user");
+    return;
+  }
+  const Scene scene(GENERATE(DrainFolder::Walk::kByKernel, DrainFolder::Walk::kByHand));
+  const DrainFolder root = scene.open();
+  const std::string link = scene.drain / kPolicyLinkName, bait = scene.drain / "bait";
+  fs::create_symlink("keep=9", bait);
+  fs::create_symlink("keep=1", link);
+  REQUIRE(::lchown(link.c_str(), 12345, 12345) == 0);
+  CHECK(why(read_policy_text(root)) == EPERM);
+  std::atomic<bool> over{false};
+  std::thread attacker([&] {
+    while (!over) {
+      (void)::renameat2(AT_FDCWD, link.c_str(), AT_FDCWD, bait.c_str(), RENAME_EXCHANGE);
+    }
+  });
+  std::size_t read = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const auto text = read_policy_text(root);
+    if (!text) continue;
+    ++read;
+    if (*text != "keep=9") FAIL("the other user's link was read");
+  }
+  over = true;
+  attacker.join();
+  CHECK(read > 0);
 }
 
 TEST_CASE("links to the drain directory are followed, and those of others lead where they led") {

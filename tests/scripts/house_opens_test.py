@@ -1,0 +1,43 @@
+"""Tests which opens of files scripts/house finds in the rooms of the drain directory."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+loader = importlib.machinery.SourceFileLoader("house", str(ROOT / "scripts" / "house"))
+house = importlib.util.module_from_spec(importlib.util.spec_from_loader("house", loader))
+loader.exec_module(house)
+
+
+@pytest.mark.parametrize("opens", [
+    "std::ofstream(path) << text;",
+    "std::ifstream file(path);",
+    "const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW);",
+    "const Descriptor file(\n    ::openat(folder.get(), name.c_str(), O_PATH | O_CLOEXEC));",
+    "FILE* file = fopen(path.c_str(), \"r\");",
+    "::openat(folder.get(), \"..\", O_RDONLY);",
+])
+def test_a_file_that_is_opened_by_path_is_found(opens):
+    assert list(house.opens_by_path(f"// A comment.\n{opens}\n")) != []
+
+
+@pytest.mark.parametrize("harmless", [
+    "#include <fstream>",
+    "DrainedReader::ReadPtr DrainedReader::open(std::uint32_t owner);",
+    "const auto file = root.open(name, Access::kRead);",
+    "const Descriptor file(\n    ::openat(folder.get(), name.c_str(),\n             O_PATH | O_NOFOLLOW | O_CLOEXEC));",
+    "const Descriptor own(::openat(folder.get(), \".\", O_RDONLY | O_DIRECTORY));",
+])
+def test_what_opens_no_file_by_path_is_let_through(harmless):
+    assert not list(house.opens_by_path(f"{harmless}\n"))
+
+
+def test_an_open_by_path_fails_the_lint_only_in_the_rooms_of_the_drain_directory(tmp_path):
+    for name in ("benefactor/drain/file.cpp", "benefactor/memory/file.cpp"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("std::ofstream(path);\n")
+    assert house.lint_opens(tmp_path, ["benefactor/memory/file.cpp"]) == 0
+    assert house.lint_opens(tmp_path, ["benefactor/drain/file.cpp"]) == 1
