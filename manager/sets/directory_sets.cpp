@@ -41,6 +41,21 @@ bool is_undrained(const File& file) {
   return file.type == FileType::kRegular && file.newest.version > 0 && !file.newest.drained;
 }
 
+/// Marks the sets that a pointer written at `pointer` may name. A program writes the pointer behind
+/// the set, or before the last file of the set. `sets`: the oldest first.
+void mark_named(std::vector<ImageSet>& sets, std::uint64_t pointer) {
+  ImageSet* begun = nullptr;
+  ImageSet* whole = nullptr;
+  for (ImageSet& set : sets) {
+    if (set.members.empty()) continue;
+    if (set.first_sequence < pointer) begun = &set;
+    if (set.sequence < pointer && set.is_whole_directory) whole = &set;
+  }
+  for (ImageSet* const set : {begun, whole}) {
+    if (set != nullptr) set->is_named = true;
+  }
+}
+
 }  // namespace
 
 void DirectorySets::changed(FileId folder) {
@@ -67,6 +82,8 @@ ImageSet DirectorySets::scan(const File& directory, const SetRules& rules) const
     set.drained += file.newest.drained ? 1 : 0;
     set.bytes += file.newest.size_bytes;
     set.sequence = std::max(set.sequence, file.newest.sequence);
+    if (set.members.empty()) set.first_sequence = file.newest.sequence;
+    set.first_sequence = std::min(set.first_sequence, file.newest.sequence);
     set.newest_ns = std::max(set.newest_ns, file.ctime_ns);
     set.members.push_back(file.id);
   });
@@ -87,17 +104,18 @@ std::set<FileId> DirectorySets::written_now() const {
   return out;
 }
 
-/// Returns the newest commit of a pointer in the folder; 0 without a pointer.
-std::uint64_t DirectorySets::pointer_of(const File& folder, const SetRules& rules) const {
+/// Returns the sequence of the newest commit of each pointer in the folder.
+std::vector<std::uint64_t> DirectorySets::pointers_of(const File& folder,
+                                                      const SetRules& rules) const {
   const NamePatterns pointers(rules.pointer);
-  std::uint64_t newest = 0;
-  if (pointers.empty()) return newest;
+  std::vector<std::uint64_t> out;
+  if (pointers.empty()) return out;
   for (const auto& [name, id] : folder.children) {
     const File& file = *state_.file(id);
-    if (file.type != FileType::kRegular || !pointers.match(name)) continue;
-    newest = std::max(newest, file.newest.sequence);
+    if (file.type != FileType::kRegular || file.newest.version == 0) continue;
+    if (pointers.match(name)) out.push_back(file.newest.sequence);
   }
-  return newest;
+  return out;
 }
 
 /// Decides whether the directory is whole. `pointer`: the newest commit of a pointer beside it.
@@ -132,7 +150,9 @@ std::vector<ImageSet> DirectorySets::sets_of(const File& folder, std::uint64_t w
   std::vector<ImageSet> sets;
   const SetRules rules = state_.set_names().set_rules(folder);
   const std::set<FileId> written = written_now();
-  const std::uint64_t pointer = pointer_of(folder, rules);
+  const std::vector<std::uint64_t> pointers = pointers_of(folder, rules);
+  const auto newest_pointer = std::ranges::max_element(pointers);
+  const std::uint64_t pointer = newest_pointer == pointers.end() ? 0 : *newest_pointer;
   for (const auto& [name, id] : folder.children) {
     const File& directory = *state_.file(id);
     if (directory.type != FileType::kDirectory || state_.set_names().directory(id) != id) continue;
@@ -145,6 +165,7 @@ std::vector<ImageSet> DirectorySets::sets_of(const File& folder, std::uint64_t w
     sets.push_back(std::move(set));
   }
   std::ranges::stable_sort(sets, {}, &ImageSet::sequence);
+  for (const std::uint64_t each : pointers) mark_named(sets, each);
   return sets;
 }
 
@@ -203,9 +224,7 @@ FileId DirectorySets::pointer_waits_for(const File& pointer, const File& folder,
   const std::uint64_t wanted = state_.files().policy(folder).get(PolicyKey::kImages);
   const std::vector<ImageSet> sets = sets_of(folder, wanted);
   for (const ImageSet& set : sets) {
-    const bool is_before = std::ranges::any_of(
-        set.members, [&](FileId id) { return state_.file(id)->newest.sequence < written; });
-    if (is_before) named = &set;
+    if (!set.members.empty() && set.first_sequence < written) named = &set;
   }
   if (named == nullptr) return {};
   const bool can_be_whole = !rules.marker.empty() || wanted > 0;

@@ -62,7 +62,7 @@ class DirectorySets {
   void judge(ImageSet& set, const SetRules& rules, std::uint64_t wanted,
              std::uint64_t pointer) const;
   std::set<FileId> written_now() const;
-  std::uint64_t pointer_of(const File& folder, const SetRules& rules) const;
+  std::vector<std::uint64_t> pointers_of(const File& folder, const SetRules& rules) const;
   FileId marker_waits_for(const File& marker, FileId directory, const NamePatterns& markers) const;
   FileId pointer_waits_for(const File& pointer, const File& folder, const SetRules& rules,
                            const Skips& skips);

@@ -29,6 +29,7 @@ struct ImageSet {
   std::uint64_t whole = 0;
   std::uint64_t bytes = 0;
   std::uint64_t sequence = 0;  ///< sequence of its newest commit, which orders the sets of a folder
+  std::uint64_t first_sequence = 0;  ///< of a directory: sequence of its oldest commit
   std::int64_t newest_ns = 0;
   bool pinned = false;
   bool in_use = false;   ///< a session or reader uses one of its images
@@ -36,6 +37,8 @@ struct ImageSet {
   /// A directory: its marker, number of files, pointer or `stdchk set commit` says that it is
   /// whole.
   bool is_whole_directory = false;
+  /// A pointer beside the directory names it, as far as the order of the commits tells.
+  bool is_named = false;
   /// Lacks copies or parity that the folder wants before a set counts as complete.
   bool lacks_copies = false;
   /// Why the set cannot be whole, for people; empty: nothing prevents it.

@@ -200,7 +200,8 @@ SetsPlan plan_sets(const std::vector<ImageSet>& sets, const Policy& policy, std:
   for (const ImageSet& set : sets) {
     const auto series = all.find(set.application);
     // Without a complete set there is nothing newer to restart from.
-    if (series == all.end() || series->second.newest == &set || set.pinned) continue;
+    if (series == all.end() || series->second.newest == &set) continue;
+    if (set.pinned || set.is_named) continue;
     // The newest whole set stays although it is not complete: it may never be drained.
     const auto whole = newest_whole.find(set.application);
     if (whole != newest_whole.end() && whole->second == &set) continue;

@@ -202,6 +202,41 @@ TEST_CASE("keep removes old directories, and their markers first") {
   CHECK_FALSE(client.lookup("step-2"));
 }
 
+TEST_CASE("the directory that a pointer names stays, although newer directories are complete") {
+  Training training;
+  auto& [world, benefactor, client, trainer] = training;
+  trainer.set_policy("set=directory set-names=step-* marker=.metadata pointer=latest|best keep=1");
+  const auto save = [&](const std::string& name) {
+    trainer.make_directory(name);
+    trainer.write(name + "/0");
+    trainer.write(name + "/.metadata");
+  };
+  save("step-1");
+  trainer.write("best");
+  save("step-2");
+  trainer.write("latest");
+  save("step-3");
+  save("step-4");
+  training.live(3);
+  CHECK(client.lookup("step-1"));
+  CHECK(client.lookup("step-2"));
+  CHECK_FALSE(client.lookup("step-3"));
+  CHECK(client.lookup("step-4"));
+  trainer.write("latest");
+  training.live(3);
+  CHECK(client.lookup("step-1"));
+  CHECK_FALSE(client.lookup("step-2"));
+  // Some programs write the pointer before the marker.
+  trainer.make_directory("step-5");
+  trainer.write("step-5/0");
+  trainer.write("latest");
+  save("step-6");
+  training.live(3);
+  CHECK(client.lookup("step-4"));
+  CHECK(client.lookup("step-5"));
+  CHECK(client.lookup("step-6"));
+}
+
 TEST_CASE("a directory without files stays until it is old: its program is about to write") {
   Training training;
   auto& [world, benefactor, client, trainer] = training;
