@@ -12,10 +12,13 @@ run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
 # MPICH is installed beside Open MPI. The project is built with Open MPI, and Debian's alternatives prefer it.
 mpich_packages=(gfortran libmpich-dev mpich)
-test_packages=(attr bindfs e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest python3-yaml rsync sqlite3 xfsprogs)
+test_packages=(attr bindfs e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest python3-yaml restic rsync sqlite3 xfsprogs)
 # scripts/posix uses these. Two of its suites also need cargo, from any source.
 # shellcheck disable=SC2034 # scripts/posix reads it
 posix_packages=(dbench fio libacl1-dev stress-ng util-linux)
+# The programs of docs/guide/recipes.md. scripts/check recipes installs them.
+# shellcheck disable=SC2034 # scripts/check reads it
+recipes_packages=(gromacs lammps openmpi-bin python3-h5py-mpi python3-mpi4py restic)
 slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for scripts/slurm-cluster and its tests
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 fork_vm_packages=(busybox-static cpio kmod qemu-system-x86 qemu-utils xz-utils)
