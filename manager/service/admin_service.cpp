@@ -13,6 +13,7 @@ namespace stdchk::manager {
 namespace {
 
 constexpr std::size_t kArenasMax = 1000;  // certainly fits into a message
+constexpr int kWalkShare = 20;  ///< walks take at most one part in this number of the time
 
 }  // namespace
 
@@ -62,6 +63,20 @@ void AdminService::serve(ClientRecord&, const msg::CollectGarbage& request, cons
   call.answer(std::move(reply));
 }
 
+const AdminService::Walked& AdminService::walk() const {
+  const Time began = pool_.now();
+  if (began < next_walk_) return walked_;
+  walked_ = {to_.drain.pending(kRootFile), 0};
+  state_.stripes().for_each([&](const Stripe& stripe) {
+    for (std::size_t i = stripe.data; i < stripe.members.size(); ++i) {
+      walked_.parity_bytes += state_.chunks().length(stripe.members[i]);
+    }
+  });
+  const Time ended = pool_.now();
+  next_walk_ = ended + (ended - began) * kWalkShare;
+  return walked_;
+}
+
 msg::StatPool::Reply AdminService::statistics() const {
   msg::StatPool::Reply reply;
   std::tie(reply.total_bytes, reply.free_bytes) = to_.totals.lent_and_free();
@@ -71,10 +86,10 @@ msg::StatPool::Reply AdminService::statistics() const {
   reply.chunk_count = state_.chunks().chunk_count();
   reply.logical_bytes = state_.commits().logical_bytes();
   reply.stored_bytes = state_.chunks().stored_bytes();
-  const msg::DrainNow::Reply drain = to_.drain.pending(kRootFile);
-  reply.drain_pending_files = drain.pending_files;
-  reply.drain_pending_bytes = drain.pending_bytes;
-  reply.drain_failed_files = drain.failed_files;
+  const Walked& walked = walk();
+  reply.drain_pending_files = walked.drain.pending_files;
+  reply.drain_pending_bytes = walked.drain.pending_bytes;
+  reply.drain_failed_files = walked.drain.failed_files;
   reply.session_count = to_.sessions.all().size();
   reply.client_count = to_.clients.size();
   for (const auto& [id, client] : to_.clients) reply.reader_count += client.reader_count;
@@ -88,11 +103,7 @@ msg::StatPool::Reply AdminService::statistics() const {
   reply.copies_made = copies.copies_made;
   reply.copied_bytes = copies.copied_bytes;
   reply.stripes = state_.stripes().size();
-  state_.stripes().for_each([&](const Stripe& stripe) {
-    for (std::size_t i = stripe.data; i < stripe.members.size(); ++i) {
-      reply.parity_bytes += state_.chunks().length(stripe.members[i]);
-    }
-  });
+  reply.parity_bytes = walked.parity_bytes;
   reply.rebuilt_chunks = copies.rebuilt;
   reply.scrub = scrub_figures();
   reply.log_copies = to_.logs.count();

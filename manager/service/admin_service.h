@@ -52,17 +52,26 @@ class AdminService {
   void serve(ClientRecord& client, const msg::StatPool& request, const Call& call);
   void serve(ClientRecord& client, const msg::DrainNow& request, const Call& call);
 
-  /// The state and activity of the pool. Cost: walks over all files and chunks that need work.
+  /// The state and activity of the pool. Undrained files and parity are counted by a walk. A walk
+  /// of 50 ms is repeated after 1 s at the earliest, and its figures are used until then.
   msg::StatPool::Reply statistics() const;
   /// Checks all metadata now.
   Audit audit() const { return Audit(pool_, to_.sessions, to_.claims); }
 
  private:
+  /// Figures whose count takes time in proportion to the undrained files and to the stripes.
+  struct Walked {
+    msg::DrainNow::Reply drain;
+    std::uint64_t parity_bytes = 0;
+  };
+  const Walked& walk() const;
   msg::Scrub::Reply scrub_figures() const;
 
   Pool& pool_;
   const State& state_;
   Neighbours to_;
+  mutable Walked walked_;
+  mutable Time next_walk_{};
 };
 
 }  // namespace stdchk::manager
