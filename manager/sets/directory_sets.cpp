@@ -41,21 +41,6 @@ bool is_undrained(const File& file) {
   return file.type == FileType::kRegular && file.newest.version > 0 && !file.newest.drained;
 }
 
-/// Marks the sets that a pointer written at `pointer` may name. A program writes the pointer behind
-/// the set, or before the last file of the set. `sets`: the oldest first.
-void mark_named(std::vector<ImageSet>& sets, std::uint64_t pointer) {
-  ImageSet* begun = nullptr;
-  ImageSet* whole = nullptr;
-  for (ImageSet& set : sets) {
-    if (set.members.empty()) continue;
-    if (set.first_sequence < pointer) begun = &set;
-    if (set.sequence < pointer && set.is_whole_directory) whole = &set;
-  }
-  for (ImageSet* const set : {begun, whole}) {
-    if (set != nullptr) set->is_named = true;
-  }
-}
-
 }  // namespace
 
 void DirectorySets::changed(FileId folder) {
@@ -69,9 +54,10 @@ void DirectorySets::changed(FileId folder) {
   });
 }
 
-ImageSet DirectorySets::scan(const File& directory, const SetRules& rules) const {
+DirectorySets::Scanned DirectorySets::scan(const File& directory, const SetRules& rules) const {
   const NamePatterns markers(rules.marker);
-  ImageSet set;
+  Scanned out;
+  ImageSet& set = out.set;
   set.name = directory.name;
   set.application = rules.set_names;
   set.directory = directory.id;
@@ -82,12 +68,32 @@ ImageSet DirectorySets::scan(const File& directory, const SetRules& rules) const
     set.drained += file.newest.drained ? 1 : 0;
     set.bytes += file.newest.size_bytes;
     set.sequence = std::max(set.sequence, file.newest.sequence);
-    if (set.members.empty()) set.first_sequence = file.newest.sequence;
-    set.first_sequence = std::min(set.first_sequence, file.newest.sequence);
+    if (set.members.empty()) out.first_sequence = file.newest.sequence;
+    out.first_sequence = std::min(out.first_sequence, file.newest.sequence);
     set.newest_ns = std::max(set.newest_ns, file.ctime_ns);
     set.members.push_back(file.id);
   });
-  return set;
+  return out;
+}
+
+/// Returns true when a file of the set was committed before `pointer`. Requires that it was
+/// scanned.
+bool DirectorySets::was_begun(const ImageSet& set, std::uint64_t pointer) const {
+  return !set.members.empty() && scanned_.at(set.directory).first_sequence < pointer;
+}
+
+/// Marks the sets that a pointer written at `pointer` may name. A program writes the pointer behind
+/// the set, or before the last file of the set. `sets`: the oldest first.
+void DirectorySets::mark_named(std::vector<ImageSet>& sets, std::uint64_t pointer) const {
+  ImageSet* begun = nullptr;
+  ImageSet* whole = nullptr;
+  for (ImageSet& set : sets) {
+    if (was_begun(set, pointer)) begun = &set;
+    if (set.sequence < pointer && set.is_whole_directory) whole = &set;
+  }
+  for (ImageSet* const set : {begun, whole}) {
+    if (set != nullptr) set->is_named = true;
+  }
 }
 
 /// Returns the directories in which a session writes a file now.
@@ -158,7 +164,7 @@ std::vector<ImageSet> DirectorySets::sets_of(const File& folder, std::uint64_t w
     if (directory.type != FileType::kDirectory || state_.set_names().directory(id) != id) continue;
     auto known = scanned_.find(id);
     if (known == scanned_.end()) known = scanned_.emplace(id, scan(directory, rules)).first;
-    ImageSet set = known->second;
+    ImageSet set = known->second.set;
     set.in_use = written.contains(id);
     set.pinned = folder.xattrs.contains(std::string(kXattrPin) + set.name);
     judge(set, rules, wanted, pointer);
@@ -224,7 +230,7 @@ FileId DirectorySets::pointer_waits_for(const File& pointer, const File& folder,
   const std::uint64_t wanted = state_.files().policy(folder).get(PolicyKey::kImages);
   const std::vector<ImageSet> sets = sets_of(folder, wanted);
   for (const ImageSet& set : sets) {
-    if (!set.members.empty() && set.first_sequence < written) named = &set;
+    if (was_begun(set, written)) named = &set;
   }
   if (named == nullptr) return {};
   const bool can_be_whole = !rules.marker.empty() || wanted > 0;

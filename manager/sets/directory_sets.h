@@ -58,10 +58,16 @@ class DirectorySets {
   std::vector<Name> removal_of(const File& directory) const;
 
  private:
-  ImageSet scan(const File& directory, const SetRules& rules) const;
+  struct Scanned {
+    ImageSet set;
+    std::uint64_t first_sequence = 0;  ///< sequence of its oldest commit
+  };
+  Scanned scan(const File& directory, const SetRules& rules) const;
   void judge(ImageSet& set, const SetRules& rules, std::uint64_t wanted,
              std::uint64_t pointer) const;
   std::set<FileId> written_now() const;
+  bool was_begun(const ImageSet& set, std::uint64_t pointer) const;
+  void mark_named(std::vector<ImageSet>& sets, std::uint64_t pointer) const;
   std::vector<std::uint64_t> pointers_of(const File& folder, const SetRules& rules) const;
   FileId marker_waits_for(const File& marker, FileId directory, const NamePatterns& markers) const;
   FileId pointer_waits_for(const File& pointer, const File& folder, const SetRules& rules,
@@ -69,7 +75,7 @@ class DirectorySets {
 
   const State& state_;
   const SessionTable& sessions_;
-  std::map<FileId, ImageSet> scanned_;  ///< by directory
+  std::map<FileId, Scanned> scanned_;  ///< by directory
   /// Files that the drain must not take yet, and an undrained file that comes before each.
   std::map<FileId, FileId> waits_for_;
 };

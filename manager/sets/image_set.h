@@ -29,7 +29,6 @@ struct ImageSet {
   std::uint64_t whole = 0;
   std::uint64_t bytes = 0;
   std::uint64_t sequence = 0;  ///< sequence of its newest commit, which orders the sets of a folder
-  std::uint64_t first_sequence = 0;  ///< of a directory: sequence of its oldest commit
   std::int64_t newest_ns = 0;
   bool pinned = false;
   bool in_use = false;   ///< a session or reader uses one of its images

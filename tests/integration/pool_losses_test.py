@@ -1,5 +1,5 @@
 """Kills writers of checkpoints, and then whole pools in the middle of the drain, again and again on one drain directory.
-What the pointer names can be loaded every time: in the pool, in the drain directory, and in the next pool on it.
+The directory that the pointer names can be loaded every time: in the pool, in the drain directory, and in the next pool.
 
 STDCHK_TEST_LOSSES is the number of losses; `scripts/check all` takes 100.
 """
