@@ -55,6 +55,27 @@ Status write_zeros(client::File& file, std::uint64_t from, std::uint64_t end) {
   return {};
 }
 
+/// Returns the number of bytes in the range that have no data: holes, and bytes beyond the end of
+/// the file. Counts at most kPiecesMax pieces; the rest of the range counts as data.
+std::uint64_t unwritten_in(client::File& file, std::uint64_t from, std::uint64_t end) {
+  const std::uint64_t size = file.attributes().size_bytes;
+  const std::uint64_t in_file = std::min(end, size);
+  std::uint64_t bytes = end - std::min(end, std::max(from, size));
+  constexpr int kPiecesMax = 4096;
+  std::uint64_t at = from;
+  for (int i = 0; at < in_file && i < kPiecesMax; ++i) {
+    const auto data = file.seek(at, client::Seek::kData);
+    if (!data) return bytes;
+    const std::uint64_t begin = std::min(data->value_or(in_file), in_file);
+    bytes += begin - at;
+    if (begin == in_file) return bytes;
+    const auto hole = file.seek(begin, client::Seek::kHole);
+    if (!hole) return bytes;
+    at = hole->value_or(in_file);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 FileRequests::FileRequests(const Neighbours& neighbours, bool commit_unseen_writers)
@@ -338,8 +359,8 @@ Status FileRequests::allocate(Handle& handle, int mode, std::uint64_t from, std:
   } else if (kind != 0) {
     return fail(Code::kUnsupported, "mount.fallocate");
   }
+  STDCHK_TRY(check_room(unwritten_in(*handle.file, from, end)));
   if (end <= size) return {};
-  STDCHK_TRY(check_room(end - size));
   if (keeps_size) return {};
   handle.node->changed = true;
   return handle.file->truncate(end);
@@ -356,28 +377,11 @@ void FileRequests::fallocate(fuse_req_t request, int mode, off_t offset, off_t l
   reply_for(of_.nodes, *handle.node, request, allocate(handle, mode, from, end));
 }
 
-/// lseek(2) with SEEK_DATA and SEEK_HOLE; the kernel does all others itself. While a file is
-/// written through the page cache, the kernel may have data that the mount has not seen. ENOSYS
-/// then makes the kernel answer by itself from now on: each file is one piece of data.
+/// lseek(2) with SEEK_DATA and SEEK_HOLE; the kernel does all others itself. The answer ENOSYS
+/// would switch these two off for all files of the mount, until it ends.
 void FileRequests::lseek(fuse_req_t request, off_t offset, int whence, fuse_file_info* info) {
-  Node& node = *handle_of(info).node;
-  bool is_written = false;
-  {
-    const ReaderLock lock(node.mutex);
-    is_written = !node.writers.empty();
-  }
-  if (is_written && node.cached_opens > 0) {
-    fuse_reply_err(request, ENOSYS);
-    return;
-  }
   const auto what = whence == SEEK_HOLE ? client::Seek::kHole : client::Seek::kData;
-  const auto found = handle_of(info).file->seek(static_cast<std::uint64_t>(offset), what);
-  if (!found) return reply(request, fail(found.error()));
-  if (!*found) {
-    fuse_reply_err(request, ENXIO);
-    return;
-  }
-  fuse_reply_lseek(request, static_cast<off_t>(**found));
+  locker_.seek(request, handle_of(info), static_cast<std::uint64_t>(offset), what);
 }
 
 /// Ends an open. Drops what a killed process left, unless others still write the file. Commits what

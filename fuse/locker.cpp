@@ -155,6 +155,30 @@ void Locker::drop_pages(const Handle& handle) {
   fuse_lowlevel_notify_inval_inode(session, handle.node->id, 0, 0);
 }
 
+void Locker::seek(fuse_req_t request, Handle& handle, std::uint64_t offset, client::Seek what) {
+  const auto answer = [request, &handle, offset, what] {
+    // The kernel's pages have what the writers have written, for readers, too.
+    const ReaderLock lock(handle.node->mutex);
+    const auto& writers = handle.node->writers;
+    client::File& file = writers.empty() ? *handle.file : *writers.front();
+    const auto found = file.seek(offset, what);
+    if (!found) return reply_error(request, to_errno(found.error()));
+    if (!*found) return reply_error(request, ENXIO);
+    fuse_reply_lseek(request, static_cast<off_t>(**found));
+  };
+  bool is_written = false;
+  {
+    const ReaderLock lock(handle.node->mutex);
+    is_written = !handle.node->writers.empty();
+  }
+  if (!is_written || handle.node->cached_opens == 0) return answer();
+  // The kernel holds this file open until the request is answered.
+  threads_->run([this, &handle, answer] {
+    drop_pages(handle);
+    answer();
+  });
+}
+
 /// Commits what was written under the lock.
 Status Locker::write_back(Handle& handle) {
   if (!handle.writes || handle.node->unlinked) return {};

@@ -43,6 +43,9 @@ class Locker {
   /// Takes, changes or releases a lock, and answers the request. `sleep`: waits for the lock.
   void set(fuse_req_t request, Handle& handle, msg::SetLock wanted, bool sleep);
   void get(fuse_req_t request, const Handle& handle, msg::GetLock wanted);
+  /// Answers lseek(2) with SEEK_DATA or SEEK_HOLE. While the file is written through the page
+  /// cache, the kernel writes its dirty pages back first.
+  void seek(fuse_req_t request, Handle& handle, std::uint64_t offset, client::Seek what);
   /// Ends the record locks of `owner` on the file, because a descriptor is closed (fcntl(2)). Calls
   /// `done` when the manager has released them. An owner without locks needs no call to the
   /// manager.

@@ -25,8 +25,9 @@ constexpr Preset kPresets[] = {
      "", "Megatron-LM: iter_NNNNNNN, distributed format"},
     {"deepspeed", "set=directory set-names=global_step* pointer=latest|latest_universal", "",
      "DeepSpeed: global_stepN, and the file latest"},
-    {"amrex", "set=directory set-names=chk*|plt* marker=Header", "",
-     "AMReX: chkNNNNN and pltNNNNN"},
+    // AMReX writes its file Header before the levels, so no file shows that a directory is whole.
+    {"amrex", "set=directory set-names=chk*|plt*", "",
+     "AMReX: chkNNNNN and pltNNNNN, each whole after stdchk set commit"},
     {"adios", "set=directory set-names=*.bp marker=profiling.json", "", "ADIOS2: BP4 and BP5"},
     {"hdf5", "set=names series={A}.{T}.h5", "images=1", "HDF5: one file for each timestep"},
     {"netcdf", "set=names series={A}.{T}.nc", "images=1", "NetCDF: one file for each timestep"},

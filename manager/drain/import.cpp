@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,8 +19,10 @@
 #include "core/files/drain_manifest.h"
 #include "core/policy/folder_settings.h"
 #include "core/policy/image_name.h"
+#include "core/policy/set_naming.h"
 #include "core/policy/set_rules.h"
 #include "manager/drain/manifest_reader.h"
+#include "manager/state/file.h"
 
 namespace stdchk::manager {
 namespace {
@@ -180,41 +183,81 @@ class Import {
     return {};
   }
 
+  /// Returns how names of images in the folder are read; null where sets are directories. Uses the
+  /// rules that the earlier pool has left, as SetNames does with those of this pool.
+  const SetNaming* naming(FileId folder) const {
+    static const SetNaming by_default;
+    const SetNaming* found = nullptr;
+    std::optional<bool> by_directory;
+    for (FileId at = folder; at; at = found_[at.value - kFirstId].parent) {
+      if (const auto own = rules_.find(at); own != rules_.end()) {
+        if (found == nullptr && own->second.series) found = &*own->second.series;
+        if (!by_directory) by_directory = own->second.by_directory;
+      }
+      if (at == kRootFile) break;
+    }
+    if (by_directory == true) return nullptr;
+    return found == nullptr ? &by_default : found;
+  }
+
+  /// The images that an earlier pool has left of a set.
+  struct Left {
+    std::uint64_t images = 0;
+    bool is_linked = false;  ///< the link of the folder names the set
+  };
+  /// An application of a folder, and its sets by timestep.
+  using Application = std::pair<FileId, std::string>;
+  using Applications = std::map<Application, std::map<std::uint64_t, Left>>;
+
+  /// Adds the file name to its set. `has_content`: a name without content is no image of a set.
+  void count_image(FileId folder, const std::string& name, bool has_content,
+                   Applications& images) const {
+    const SetNaming* const names = naming(folder);
+    const auto image = names == nullptr ? std::nullopt : names->parse(name);
+    if (!image) return;
+    Left& set = images[{folder, image->application}][image->timestep];
+    set.images += has_content && !image->is_word ? 1 : 0;
+    const auto link = links_to_sets_.find(folder);
+    if (link == links_to_sets_.end()) return;
+    // Earlier versions wrote the timestep in the link without its zeros.
+    const auto linked = parse_set_name(link->second);
+    set.is_linked |=
+        link->second == names->set_of(name) ||
+        (*names == SetNaming() && linked && linked->application == image->application &&
+         linked->timestep == image->timestep);
+  }
+
+  /// Returns the images that an earlier pool has left.
+  Applications images_left() {
+    for (const RestoreFile& file : found_) {
+      if (file.attributes.type == FileType::kSymlink && file.name == kLatestName) {
+        links_to_sets_.emplace(file.parent, file.target);
+      }
+    }
+    Applications images;
+    for (const RestoreFile& file : found_) {
+      if (file.sequence == 0) continue;
+      count_image(file.parent, file.name, file.attributes.size_bytes > 0, images);
+    }
+    for (const RestoreLink& link : links_) count_image(link.parent, link.name, true, images);
+    return images;
+  }
+
   /// Returns the generations that begin with this pool: images written to this pool complete no set
   /// that an earlier pool has drained in part. The set that the earlier pool's link names counts as
   /// whole, whatever this pool's policy says. Earlier images of all other sets do not count: their
   /// wanted number is unknown, and they may be from two generations.
-  std::vector<BeginGeneration> generations_after(std::uint64_t sequence) const {
-    using Application = std::pair<FileId, std::string>;
-    // Number of images of each timestep.
-    std::map<Application, std::map<std::uint64_t, std::uint64_t>> images;
-    std::map<FileId, ImageName> links;
-    for (const RestoreFile& file : found_) {
-      if (file.attributes.type == FileType::kSymlink && file.name == kLatestName) {
-        if (auto set = parse_set_name(file.target)) links.emplace(file.parent, std::move(*set));
-      }
-      const auto image = parse_image_name(file.name);
-      if (!image || file.sequence == 0) continue;
-      std::uint64_t& count = images[{file.parent, image->application}][image->timestep];
-      count += file.attributes.size_bytes > 0 ? 1 : 0;
-    }
-    for (const RestoreLink& link : links_) {
-      const auto image = parse_image_name(link.name);
-      if (image) ++images[{link.parent, image->application}][image->timestep];
-    }
+  std::vector<BeginGeneration> generations_after(std::uint64_t sequence) {
     std::vector<BeginGeneration> out;
-    for (const auto& [application, timesteps] : images) {
+    for (const auto& [application, timesteps] : images_left()) {
       const auto& [folder, name] = application;
-      const auto link = links.find(folder);
-      for (const auto& [timestep, count] : timesteps) {
+      for (const auto& [timestep, left] : timesteps) {
         if (out.empty() || out.back().directory != folder || out.back().application != name ||
             out.back().sets.size() == kSetsTogether) {
           out.push_back({folder, name, 0, sequence + 1, {}});
         }
-        const bool named = link != links.end() && link->second.application == name &&
-                           link->second.timestep == timestep;
-        if (named && count > 0) {
-          out.back().sets.push_back({timestep, 0, 0, count});
+        if (left.is_linked && left.images > 0) {
+          out.back().sets.push_back({timestep, 0, 0, left.images});
         } else {
           out.back().sets.push_back({timestep, sequence, sequence + 1, 0});
         }
@@ -231,6 +274,11 @@ class Import {
     if (!settings) {
       log::warning("the policy of {} is not used: {}", path, settings.error().text);
       return;
+    }
+    OwnRules& own = rules_[directory];
+    for (const auto& [key, value] : settings->rules) {
+      if (key == "set") own.by_directory = value == "directory";
+      if (key == "series") own.series.emplace(value);
     }
     Xattrs rules;
     const auto add = [&](std::string_view key, const std::string& value) {
@@ -334,7 +382,9 @@ class Import {
   ManifestReader manifests_;
   std::uint64_t next_id_ = kFirstId;
   std::vector<RestoreFile> found_;
-  std::vector<Command> commands_;  ///< policy and rules of the root
+  std::vector<Command> commands_;     ///< policy and rules of the root
+  std::map<FileId, OwnRules> rules_;  ///< how folders read the names of images; no other rules
+  std::map<FileId, std::string> links_to_sets_;  ///< targets of the links `latest`, by folder
   /// Files with several names, by device and inode, and their further names.
   std::map<std::pair<dev_t, ino_t>, FileId> linked_;
   std::vector<RestoreLink> links_;

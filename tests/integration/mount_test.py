@@ -381,7 +381,48 @@ def test_fallocate_of_more_than_the_pool_has_is_refused(here):
         os.posix_fallocate(fd, 0, 1 << 40)
     assert refused.value.errno == errno.ENOSPC
     assert os.fstat(fd).st_size == 0
+    os.ftruncate(fd, 1 << 40)
+    with pytest.raises(OSError) as refused:
+        os.posix_fallocate(fd, 0, 1 << 40)
+    assert refused.value.errno == errno.ENOSPC
+    os.posix_fallocate(fd, 0, 4096)
     os.close(fd)
+
+
+def data_ranges(fd):
+    """Returns the ranges of data that lseek(2) finds, as pairs of begin and end."""
+    found, end = [], 0
+    while True:
+        try:
+            begin = os.lseek(fd, end, os.SEEK_DATA)
+        except OSError as error:
+            assert error.errno == errno.ENXIO
+            return found
+        end = os.lseek(fd, begin, os.SEEK_HOLE)
+        found.append((begin, end))
+
+
+def test_a_seek_in_a_file_that_is_written_keeps_the_holes_of_other_files(here):
+    with open(here + "/sparse", "wb") as file:
+        file.truncate(64 * MIB)
+        file.seek(32 * MIB)
+        file.write(noise(4096))
+    sparse = os.open(here + "/sparse", os.O_RDONLY)
+    before = data_ranges(sparse)
+    assert sum(end - begin for begin, end in before) < 4 * MIB
+    os.setxattr(here, "user.stdchk.write_mode", b"cached")
+    written = os.open(here + "/written", os.O_RDWR | os.O_CREAT, 0o644)
+    reader = os.open(here + "/written", os.O_RDONLY)
+    os.pwrite(written, noise(1000), 0)
+    os.pwrite(written, noise(1000), 8 * MIB)
+    for fd in (written, reader):
+        ranges = data_ranges(fd)
+        assert ranges[0][0] == 0
+        assert ranges[-1] == (ranges[-1][0], 8 * MIB + 1000)
+    assert os.pread(reader, 1000, 8 * MIB) == os.pread(written, 1000, 8 * MIB) != bytes(1000)
+    assert data_ranges(sparse) == before
+    for fd in (sparse, written, reader):
+        os.close(fd)
 
 
 def test_a_folder_set_to_cached_writes_small_blocks_correctly(here):

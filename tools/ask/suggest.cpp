@@ -122,7 +122,8 @@ std::vector<std::string> find_idle_rules(
   const NamePatterns patterns(sets);
   const bool any = std::ranges::any_of(names.directories,
                                        [&](const auto& at) { return patterns.match(at.first); });
-  if (!sets.empty() && !names.directories.empty() && !any) {
+  const bool has_entries = !names.directories.empty() || !names.files.empty();
+  if (!sets.empty() && has_entries && !any) {
     out.push_back(fmt::format("no subdirectory matches set-names={}", sets));
   }
   return out;

@@ -151,6 +151,20 @@ TEST_CASE("a directory is a complete set when its marker is there and nothing in
   CHECK(trainer.latest() == "step-1");
 }
 
+TEST_CASE("a marker without other files makes no directory whole") {
+  Training training;
+  auto& [world, benefactor, client, trainer] = training;
+  trainer.set_policy("set=directory marker=Header");
+  trainer.make_directory("chk00020");
+  trainer.write("chk00020/Header");
+  world.pass(2s);
+  CHECK_FALSE(trainer.set("chk00020").complete);
+  CHECK(trainer.latest().empty());
+  trainer.write("chk00020/Level_0");
+  world.pass(2s);
+  CHECK(trainer.set("chk00020").complete);
+}
+
 TEST_CASE("a number of files, a pointer or a user says that a directory is whole") {
   Training training;
   auto& [world, benefactor, client, trainer] = training;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/files/drain_manifest.h"
 #include "core/policy/image_name.h"
 #include "manager/replication/copy_planner.h"
 #include "manager/sets/set_keeper.h"
@@ -1440,4 +1441,59 @@ TEST_CASE("what an earlier pool has of later timesteps keeps no set from being w
   CHECK(runs.link() == "a.*.T1");
   runs.write_all(2);
   CHECK(runs.link() == "a.*.T2");
+}
+
+namespace {
+
+/// A LAMMPS run of two ranks, whose earlier pool has drained a part of a set.
+struct DrainedPattern : DrainedBefore {
+  static constexpr std::string_view kPattern = "series={A}.{T}.{N|base}";
+  DrainedPattern() {
+    std::filesystem::create_symlink(kPattern, root + "/" + std::string(kPolicyLinkName));
+  }
+  void put_file(const std::string& name) const { std::ofstream(root + "/" + name) << "bytes"; }
+};
+
+void write_file(Runs& runs, const std::string& name, std::uint64_t content) {
+  const auto opened = runs.client->create(name, 4096);
+  REQUIRE(opened);
+  auto commit = TestClient::commit_of(opened->session, opened->grants.at(0), 0, 1000, content);
+  commit.end = true;
+  REQUIRE(runs.client->call(commit));
+}
+
+bool is_complete(Runs& runs, const std::string& set_name) {
+  const auto sets = runs.client->call(msg::ListSets{kRootFile});
+  REQUIRE(sets);
+  const auto set = std::ranges::find(sets->sets, set_name, &msg::ListSets::Entry::application);
+  REQUIRE(set != sets->sets.end());
+  return set->complete;
+}
+
+}  // namespace
+
+TEST_CASE("an earlier pool's images complete no set of a pattern, either") {
+  const DrainedPattern before;
+  before.put_file("r.0100.0");
+  Runs runs("images=2", before.root);
+  write_file(runs, "r.0100.1", 9001);
+  write_file(runs, "r.0100.base", 9002);
+  CHECK(runs.link().empty());
+  CHECK_FALSE(is_complete(runs, "r.0100.*"));
+  write_file(runs, "r.0200.0", 9004);
+  write_file(runs, "r.0200.1", 9005);
+  write_file(runs, "r.0200.base", 9006);
+  CHECK(is_complete(runs, "r.0200.*"));
+}
+
+TEST_CASE("of an earlier pool's sets of a pattern the one that its link names is whole") {
+  const DrainedPattern before;
+  for (const char* name : {"r.0100.0", "r.0100.1", "r.0100.base", "r.0200.0"}) {
+    before.put_file(name);
+  }
+  before.put_link("r.0100.*");
+  Runs runs("images=3", before.root);
+  CHECK(runs.link() == "r.0100.*");
+  CHECK(is_complete(runs, "r.0100.*"));
+  CHECK_FALSE(is_complete(runs, "r.0200.*"));
 }

@@ -38,6 +38,11 @@ TEST_CASE("a setting without effect is named") {
   };
   CHECK(idle("set=directory set-names=step-*").empty());
   CHECK(idle("set=directory set-names=iter_*").size() == 1);
+  CHECK(find_idle_rules(parse_folder_settings("set=directory set-names=step-*")->rules,
+                        {{"step-1"}, {}})
+            .size() == 1);
+  CHECK(
+      find_idle_rules(parse_folder_settings("set=directory set-names=step-*")->rules, {}).empty());
   CHECK(idle("marker=.metadata").size() == 1);
   CHECK(idle("series=restart.{T}.{N}").size() == 1);
   CHECK(idle("series={A}.N{N}.T{T}").empty());
