@@ -120,6 +120,15 @@ TEST_CASE("a Commit of a client that does not know of appends leaves bytes where
   CHECK_FALSE(std::get<msg::Commit>(request.body).appends);
 }
 
+TEST_CASE("DrainPieces of a manager that sends no owner of the earlier version has none") {
+  const auto read =
+      msg::decode(unhex(read_lines("messages_older.txt").at("drain_pieces_before_base_uid")));
+  REQUIRE(read.has_value());
+  const auto& request = std::get<msg::RequestEnvelope>(*read);
+  CHECK_FALSE(std::get<msg::DrainPieces>(request.body).base_path.empty());
+  CHECK(std::get<msg::DrainPieces>(request.body).base_uid == msg::kUnknownUid);
+}
+
 TEST_CASE("a manager that does not know of advice on its metadata gives none") {
   const auto read =
       msg::decode(unhex(read_lines("messages_older.txt").at("stat_pool_reply_before_advice")));
