@@ -81,10 +81,15 @@ def processes_of(folder):
 
 def end_all(folder):
     """Kills all processes of `folder` by SIGKILL. Their mounts stay, and every access to them fails."""
-    for pid in sorted(processes_of(folder), reverse=True):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not processes_of(folder), "the end of all processes")
+    def have_ended():
+        # Since the last look a process may have started another process.
+        left = processes_of(folder)
+        for pid in sorted(left, reverse=True):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    wait_until(have_ended, "the end of all processes")
 
 
 class User:
