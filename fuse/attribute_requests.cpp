@@ -13,12 +13,13 @@ void AttributeRequests::getattr(fuse_req_t request, fuse_ino_t number, fuse_file
   if (!node) return reply(request, fail(Code::kStale, "mount.getattr"));
   if (node->type != FileType::kRegular) {
     auto now = filesystem_.attributes(node->file);
-    if (!now) return reply(request, fail(now.error()));
-    {
+    // A directory may be open after it was removed or replaced through this mount.
+    if (!now && !node->unlinked) return reply(request, fail(now.error()));
+    if (now) {
       const WriterLock lock(node->mutex);
       node->last = *now;
     }
-    struct stat out = stat_of(*now);
+    struct stat out = stat_of(Entries::view(*node, now));
     fuse_reply_attr(request, &out, kCacheSeconds);
     return;
   }

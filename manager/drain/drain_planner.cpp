@@ -61,6 +61,19 @@ bool has_failed(const Pool& pool, const DrainFailures& failures, FileId file) {
   return !may_drain(pool) || failures.has_failed(file);
 }
 
+/// From now on the drain directory gets the rules of the pool's top folder, too. The rules of an
+/// earlier pool are there already: call this after they were read.
+void keep_rules_of_root(Pool& pool) {
+  const State& state = pool.state();
+  const File& root = *state.file(kRootFile);
+  RestoreFile command;
+  command.attributes = state.files().attributes(root);
+  command.parent = root.parent;
+  command.policy = root.policy;
+  command.in_drain = true;
+  pool.execute(std::move(command), [](const Result<Affected>&) {});
+}
+
 }  // namespace
 
 DrainPlanner::DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber,
@@ -105,9 +118,11 @@ Status DrainPlanner::start(bool fresh) {
     garbage_[{FileId{}, ((state.epoch().value + 1) << 40) | below}] = names_from;
     return {};
   }
-  return import_drained(pool_.config().pool.drain_directory, [this](Command command) {
+  STDCHK_TRY(import_drained(pool_.config().pool.drain_directory, [this](Command command) {
     pool_.execute(std::move(command), [](const Result<Affected>&) {});
-  });
+  }));
+  keep_rules_of_root(pool_);
+  return {};
 }
 
 void DrainPlanner::run() {

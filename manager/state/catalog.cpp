@@ -218,7 +218,7 @@ void Catalog::change_rules(File& folder) {
 }
 
 void Catalog::mirror_rules(const File& folder) {
-  // Without a drain directory no change was ever repeated there.
+  // A root of an earlier version is not marked. Without a drain directory no change was repeated.
   if (!folder.in_drain && (folder.id != kRootFile || mirror.newest() == 0)) return;
   std::string text;
   for (const auto& [name, value] : folder.xattrs) {

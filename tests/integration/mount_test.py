@@ -389,6 +389,28 @@ def test_fallocate_of_more_than_the_pool_has_is_refused(here):
     os.close(fd)
 
 
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_directory_that_is_open_can_be_asked_for_after_its_name_is_gone(here, how):
+    os.mkdir(here + "/d", 0o750)
+    fd = os.open(here + "/d", os.O_RDONLY | os.O_DIRECTORY)
+    if how == "removed":
+        os.rmdir(here + "/d")
+    else:
+        os.mkdir(here + "/e")
+        os.rename(here + "/e", here + "/d")
+    for _ in range(2):
+        status = os.fstat(fd)
+        assert stat.S_ISDIR(status.st_mode)
+        assert stat.S_IMODE(status.st_mode) == 0o750
+        assert status.st_nlink == 0
+        time.sleep(1.1)  # the kernel's attributes expire
+    assert os.listdir(fd) == []
+    with pytest.raises(OSError) as refused:
+        os.open("f", os.O_WRONLY | os.O_CREAT, dir_fd=fd)
+    assert refused.value.errno == errno.ENOENT
+    os.close(fd)
+
+
 def data_ranges(fd):
     """Returns the ranges of data that lseek(2) finds, as pairs of begin and end."""
     found, end = [], 0

@@ -155,6 +155,18 @@ def test_rules_are_found_again_by_a_restarted_manager_and_by_the_next_pool(pool)
     assert sorted(os.listdir(run)) == ["latest", "step-1"]
 
 
+def test_the_next_pool_finds_the_policy_of_the_top_folder(pool):
+    pool.up(benefactors=1, memory="64M")
+    pool.stdchk("policy", "set", pool.mount, *RULES, "keep=5", "must-be-drained=yes")
+    (pool.mount / "file").write_text("bytes")
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    lose(pool)
+    pool.up(benefactors=1, memory="64M")
+    shown = json.loads(pool.stdchk("policy", "get", "--json", pool.mount).stdout)
+    wanted = {"set-names": "step-*", "marker": ".metadata", "keep": "5", "must-be-drained": "yes"}
+    assert {key: shown[key]["value"] for key in wanted} == wanted
+
+
 def test_names_by_pattern_and_presets(pool):
     pool.up(benefactors=1, memory="64M")
     lammps = pool.mount / "lammps"

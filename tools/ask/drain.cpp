@@ -182,7 +182,7 @@ int run_safe(const SafeOptions& options) {
     const std::uint64_t lacks = debt ? debt->bytes : 0;
     const std::string_view state = drain_name(now.drain);
     if (!options.json) {
-      fmt::print("not safe: {} ({}{}; copies={}{})\n", file.path,
+      fmt::print("not safe: {} ({}{}; copies={}{})\n", shown(file.path),
                  file.missing ? "removed or changed in the drain directory; now " : "", state, has,
                  lacks == 0 ? "" : ", " + format_bytes(lacks) + " to be made");
     }

@@ -345,7 +345,7 @@ int run_list(const ListOptions& options) {
     print_details(std::move(rows));
   } else {
     for (const auto& row : rows) {
-      fmt::print("{}{}\n", row.name, row.attributes.type == FileType::kDirectory ? "/" : "");
+      fmt::print("{}{}\n", shown(row.name), row.attributes.type == FileType::kDirectory ? "/" : "");
     }
   }
   const bool trouble =
@@ -385,7 +385,7 @@ int run_stat(const StatOptions& options) {
     return row.trouble.empty() ? kExitGood : kExitError;
   }
   const Attributes& attributes = row.attributes;
-  fmt::print("{}\n  type     {}\n  size     {} ({} bytes)\n", options.path,
+  fmt::print("{}\n  type     {}\n  size     {} ({} bytes)\n", shown(options.path),
              type_name(attributes.type), format_bytes(attributes.size_bytes),
              attributes.size_bytes);
   fmt::print("  version  {}, changed {}\n  mode     {:04o}, owner {}:{}\n", attributes.version,

@@ -4,10 +4,12 @@
 
 #include <cstdio>
 
+#include "tools/base/show.h"
+
 namespace stdchk::tools {
 
 int complain(const std::string& text) {
-  fmt::print(stderr, "stdchk: {}\n", text);
+  fmt::print(stderr, "stdchk: {}\n", shown_message(text));
   return kExitError;
 }
 

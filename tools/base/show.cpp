@@ -33,6 +33,33 @@ std::size_t utf8_length(std::string_view text) {
   return is_bad ? 0 : length;
 }
 
+/// A UTF-8 character, or a byte that is no part of a UTF-8 character.
+struct Shown {
+  std::string_view text;
+  bool is_plain = true;  ///< no control character of a terminal; true for the end of a line
+};
+
+std::vector<Shown> parts_of(std::string_view text) {
+  std::vector<Shown> out;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const std::string_view part = text.substr(0, std::max<std::size_t>(length, 1));
+    const auto first = static_cast<unsigned char>(part[0]);
+    const bool is_c0 = (first < 0x20 && first != '\n') || first == 0x7f;
+    // U+0080 to U+009F are control characters, too. Some terminals read them as single bytes.
+    const bool is_c1 = first == 0xc2 && length == 2 && static_cast<unsigned char>(part[1]) < 0xa0;
+    out.push_back({part, length > 0 && !is_c0 && !is_c1});
+    text.remove_prefix(part.size());
+  }
+  return out;
+}
+
+std::string escaped(std::string_view bytes) {
+  std::string out;
+  for (const char c : bytes) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
 std::string with_marks(std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -123,29 +150,23 @@ std::string to_text(const nlohmann::json& json) {
 void print(const nlohmann::json& json) { std::printf("%s\n", to_text(json).c_str()); }
 
 std::string shown(const std::string& text) {
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  // U+0080 to U+009F are control characters, too.
-  const auto is_c1 = [&](std::size_t at) {
-    return text[at] == '\xc2' && at + 1 < text.size() &&
-           static_cast<unsigned char>(text[at + 1]) < 0xa0;
-  };
-  bool is_plain = true;
+  const auto is_plain = [](const Shown& part) { return part.is_plain && part.text != "\n"; };
+  const std::vector<Shown> parts = parts_of(text);
+  if (std::ranges::all_of(parts, is_plain)) return text;
   std::string out = "$'";
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (is_control(c)) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-      is_plain = false;
-    } else if (is_c1(at)) {
-      const auto next = static_cast<unsigned char>(text[++at]);
-      out += fmt::format("\\xc2\\x{:02x}", next);
-      is_plain = false;
-    } else {
-      if (c == '\'' || c == '\\') out += '\\';
-      out += c;
-    }
+  for (const Shown& part : parts) {
+    if (part.text == "'" || part.text == "\\") out += '\\';
+    out += is_plain(part) ? std::string(part.text) : escaped(part.text);
   }
-  return is_plain ? text : out + "'";
+  return out + "'";
+}
+
+std::string shown_message(std::string_view text) {
+  std::string out;
+  for (const Shown& part : parts_of(text)) {
+    out += part.is_plain ? std::string(part.text) : escaped(part.text);
+  }
+  return out;
 }
 
 void print_table(const std::vector<std::vector<std::string>>& cells,

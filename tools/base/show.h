@@ -25,6 +25,9 @@ std::string to_text(const nlohmann::json& json);
 /// ($'...'): no name may change the terminal.
 std::string shown(const std::string& text);
 
+/// Returns a message for a terminal: like shown(), without quotes. Lines stay lines.
+std::string shown_message(std::string_view text);
+
 /// Prints rows of text in aligned columns; the columns in `right` are aligned right.
 void print_table(const std::vector<std::vector<std::string>>& rows,
                  const std::vector<std::size_t>& right);

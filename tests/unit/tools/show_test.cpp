@@ -25,4 +25,11 @@ TEST_CASE("a name with control characters is shown quoted") {
   CHECK(shown("it's\n") == "$'it\\'s\\x0a'");
   CHECK(shown("\xc2\x9bX") == "$'\\xc2\\x9bX'");
   CHECK(shown("z\xc3\xbcrich") == "z\xc3\xbcrich");
+  // Some terminals read a byte that is not UTF-8 as a control character.
+  CHECK(shown("a\x9b") == "$'a\\x9b'");
+}
+
+TEST_CASE("a message with control characters cannot change the terminal, and keeps its lines") {
+  CHECK(shown_message("it's\nz\xc3\xbcrich") == "it's\nz\xc3\xbcrich");
+  CHECK(shown_message("a\x1b[2J\x9b\xc2\x9b") == "a\\x1b[2J\\x9b\\xc2\\x9b");
 }
