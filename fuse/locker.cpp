@@ -159,8 +159,8 @@ void Locker::seek(fuse_req_t request, Handle& handle, std::uint64_t offset, clie
   const auto answer = [request, &handle, offset, what] {
     // The kernel's pages have what the writers have written, for readers, too.
     const ReaderLock lock(handle.node->mutex);
-    const auto& writers = handle.node->writers;
-    client::File& file = writers.empty() ? *handle.file : *writers.front();
+    client::File& file =
+        handle.node->writers.empty() ? *handle.file : *handle.node->writers.front();
     const auto found = file.seek(offset, what);
     if (!found) return reply_error(request, to_errno(found.error()));
     if (!*found) return reply_error(request, ENXIO);

@@ -51,11 +51,10 @@ typedef struct sf_result {
   char value[SF_VALUE_BYTES_MAX];
 } sf_result;
 
-/* Options of a ticket. */
-#define SF_HIERARCHICAL                                                                     \
-  1                  /* the clones of one host share one set of namespaces, and one address \
-                      */
-#define SF_OUTLIVE 2 /* the clones go on when the parent ends */
+/* Options of a ticket. With SF_HIERARCHICAL the clones of one host share one set of namespaces, and
+ * one address. With SF_OUTLIVE they go on when the parent ends. */
+#define SF_HIERARCHICAL 1
+#define SF_OUTLIVE 2
 
 /* Reserves up to `n` clones. `options`: 0, or the sum of options above. Fewer are granted when
  * there is no room for `n`; -EAGAIN: there is room for none.

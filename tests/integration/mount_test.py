@@ -381,6 +381,8 @@ def test_fallocate_of_more_than_the_pool_has_is_refused(here):
         os.posix_fallocate(fd, 0, 1 << 40)
     assert refused.value.errno == errno.ENOSPC
     assert os.fstat(fd).st_size == 0
+    if OVER_MEMORY:
+        pytest.skip("the pool in memory has no file of 1 TiB")
     os.ftruncate(fd, 1 << 40)
     with pytest.raises(OSError) as refused:
         os.posix_fallocate(fd, 0, 1 << 40)
@@ -425,6 +427,8 @@ def data_ranges(fd):
 
 
 def test_a_seek_in_a_file_that_is_written_keeps_the_holes_of_other_files(here):
+    if OVER_MEMORY:
+        pytest.skip("the pool in memory has no holes")
     with open(here + "/sparse", "wb") as file:
         file.truncate(64 * MIB)
         file.seek(32 * MIB)

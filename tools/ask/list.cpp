@@ -79,6 +79,7 @@ Row make_row(client::Filesystem& filesystem, const std::string& name, const Attr
 /// bytes. The oldest file with a chunk counts as the file that brought it into the pool.
 void find_shared(std::vector<Row>& rows) {
   std::vector<Row*> by_age;
+  by_age.reserve(rows.size());
   for (Row& row : rows) by_age.push_back(&row);
   std::ranges::stable_sort(by_age, {}, [](const Row* row) { return row->attributes.mtime_ns; });
   std::set<ChunkName> seen;
