@@ -215,7 +215,9 @@ def index(pages, headlines, head, facts):
     missed = [f"[{name}](results/{section}.md)" for section, page in pages.items() for name in aims_of(page)[1]]
     count = sum(aims_of(page)[0] for page in pages.values())
     lines = ["# Results", "", head, ""] + headline_table(pages, headlines)
-    lines += ["", f"{count - len(missed)} of {count} aims are met." + (" Missed: " + "; ".join(missed) + "." if missed else ""), ""]
+    lines += ["", f"{count - len(missed)} of {count} aims are met." + (" Missed aims:" if missed else ""), ""]
+    if missed:
+        lines += [*(f"- {each}" for each in missed), ""]
     lines += section_table(pages) + [""] + [f"- {key}: {value}" for key, value in facts.items()]
     return "\n".join(lines + ["", HOW_TO_READ, ""])
 

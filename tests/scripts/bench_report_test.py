@@ -108,7 +108,7 @@ def test_the_page_gives_minimum_median_and_maximum_and_says_what_was_missed():
     assert table(one.rows)[2] == (
         "| write | 3 / 4 / 5 GB/s | raw loop: 4 / 4 / 5 GB/s | 0.75 / 1 / 1 | at least 0.9, met |")
     page = index({"other": "# Other\n\n*then, commit 1, x.* kept\n", "speed": one.markdown()}, [], "Head.", {})
-    assert "1 of 2 aims are met. Missed: [read](results/speed.md)." in page
+    assert "1 of 2 aims are met. Missed aims:\n\n- [read](results/speed.md)\n" in page
     assert page.index("(results/other.md)") < page.index("[Speed](results/speed.md)")
 
 
