@@ -2,7 +2,7 @@
 
 #include <array>
 #include <cstddef>
-#include <utility>
+#include <memory>
 
 #include "core/base/log.h"
 #include "fuse/handle.h"
@@ -22,20 +22,6 @@ std::shared_ptr<client::File> reader_of(const Node& node) STDCHK_REQUIRES_SHARED
 
 }  // namespace
 
-void Follower::start() {
-  const MutexLock lock(mutex_);
-  thread_ = std::make_unique<ThreadExecutor>("stdchk-follow", 1);
-}
-
-void Follower::stop() {
-  std::unique_ptr<ThreadExecutor> ending;
-  {
-    const MutexLock lock(mutex_);
-    ending.swap(thread_);
-  }
-  // The destructor of `ending` waits for work that may need the mutex.
-}
-
 void Follower::look(const NodePtr& node, const Attributes& newest) {
   if (node->compared == newest.version) return;
   {
@@ -44,15 +30,11 @@ void Follower::look(const NodePtr& node, const Attributes& newest) {
     if (!node->writers.empty() || node->readers.empty()) return;
   }
   if (node->being_followed.exchange(true)) return;
-  const MutexLock lock(mutex_);
-  if (!thread_) {
-    node->being_followed = false;
-    return;
-  }
-  thread_->run([this, node, version = newest.version] {
+  const bool runs = worker_.run([this, node, version = newest.version] {
     follow(*node, version);
     node->being_followed = false;
   });
+  if (!runs) node->being_followed = false;
 }
 
 void Follower::follow(Node& node, Version newest) {

@@ -1,12 +1,9 @@
 #pragma once
 
-#include <memory>
-
 #include "client/api/filesystem.h"
-#include "core/base/executor.h"
-#include "core/base/mutex.h"
 #include "fuse/kernel_cache.h"
 #include "fuse/node_table.h"
+#include "fuse/workers.h"
 
 namespace stdchk::mount {
 
@@ -22,13 +19,12 @@ namespace stdchk::mount {
 class Follower {
  public:
   explicit Follower(KernelCache& cache) : cache_(cache) {}
-  ~Follower() { stop(); }
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
-  void start();
+  void start() { worker_.start("stdchk-follow", 1); }
   /// Waits for a comparison under way.
-  void stop();
+  void stop() { worker_.stop(); }
   /// A program asks for the attributes of `node`, and the pool says `newest`. Without readers, or
   /// without a longer version, this costs no request.
   void look(const NodePtr& node, const Attributes& newest);
@@ -37,8 +33,7 @@ class Follower {
   void follow(Node& node, Version newest);
 
   KernelCache& cache_;
-  Mutex mutex_;
-  std::unique_ptr<ThreadExecutor> thread_ STDCHK_GUARDED_BY(mutex_);
+  Workers worker_;  ///< one thread
 };
 
 }  // namespace stdchk::mount

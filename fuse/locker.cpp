@@ -6,9 +6,9 @@
 #include <limits>
 #include <utility>
 
-#include "core/base/executor.h"
 #include "core/base/log.h"
 #include "fuse/bridge.h"
+#include "fuse/workers.h"
 
 namespace stdchk::mount {
 namespace {
@@ -57,32 +57,10 @@ struct Locker::Wait {
   }
 };
 
-/// A Threads runs work until stop().
+/// A Threads has the workers, and the kernel's session until stop().
 struct Locker::Threads {
-  void start(fuse_session* of) {
-    const MutexLock lock(mutex);
-    kernel = of;
-    executor = std::make_unique<ThreadExecutor>("stdchk-locks", kThreads);
-  }
-  void stop() {
-    std::unique_ptr<ThreadExecutor> ends;
-    const MutexLock lock(mutex);
-    kernel = nullptr;
-    ends.swap(executor);
-    // The destructor of `ends` waits for work, which may need the mutex: it runs after the lock's.
-  }
-  void run(std::function<void()> work) {
-    const MutexLock lock(mutex);
-    if (executor) executor->run(std::move(work));
-  }
-  fuse_session* session() {
-    const MutexLock lock(mutex);
-    return kernel;
-  }
-
-  Mutex mutex;
-  fuse_session* kernel STDCHK_GUARDED_BY(mutex) = nullptr;
-  std::unique_ptr<ThreadExecutor> executor STDCHK_GUARDED_BY(mutex);
+  Workers workers;
+  std::atomic<fuse_session*> session{nullptr};
 };
 
 Locker::Locker(client::Filesystem& filesystem, std::function<Status(Handle&)> commit)
@@ -90,9 +68,15 @@ Locker::Locker(client::Filesystem& filesystem, std::function<Status(Handle&)> co
 
 Locker::~Locker() { stop(); }
 
-void Locker::start(fuse_session* session) { threads_->start(session); }
+void Locker::start(fuse_session* session) {
+  threads_->session = session;
+  threads_->workers.start("stdchk-locks", kThreads);
+}
 
-void Locker::stop() { threads_->stop(); }
+void Locker::stop() {
+  threads_->session = nullptr;
+  threads_->workers.stop();
+}
 
 void Locker::set(fuse_req_t request, Handle& handle, msg::SetLock wanted, bool sleep) {
   wanted.file = handle.node->file;
@@ -105,7 +89,7 @@ void Locker::set(fuse_req_t request, Handle& handle, msg::SetLock wanted, bool s
     }
   }
   if (releases) {
-    threads_->run([this, request, &handle, wanted] { release(request, handle, wanted); });
+    threads_->workers.run([this, request, &handle, wanted] { release(request, handle, wanted); });
   } else {
     take(request, handle, wanted);
   }
@@ -117,7 +101,7 @@ void Locker::take(fuse_req_t request, Handle& handle, const msg::SetLock& wanted
   if (waits) fuse_req_interrupt_func(request, &Wait::interrupt, wait.get());
   filesystem_.lock(wanted, [this, threads = threads_, request, &handle, wait,
                             waits](const Result<msg::LockOutcome>& outcome) {
-    threads->run([this, request, &handle, wait, waits, outcome] {
+    threads->workers.run([this, request, &handle, wait, waits, outcome] {
       // Afterwards no INTERRUPT uses `wait`.
       if (waits) fuse_req_interrupt_func(request, nullptr, nullptr);
       answer(request, handle, outcome);
@@ -142,7 +126,7 @@ void Locker::release(fuse_req_t request, Handle& handle, const msg::SetLock& wan
   const Status committed = write_back(handle);
   filesystem_.lock(
       wanted, [threads = threads_, request, committed](const Result<msg::LockOutcome>& outcome) {
-        threads->run([request, committed, outcome] {
+        threads->workers.run([request, committed, outcome] {
           reply_error(request, committed ? errno_of(outcome) : to_errno(committed.error()));
         });
       });
@@ -150,7 +134,7 @@ void Locker::release(fuse_req_t request, Handle& handle, const msg::SetLock& wan
 
 /// The kernel writes its dirty pages of the node back first.
 void Locker::drop_pages(const Handle& handle) {
-  fuse_session* const session = threads_->session();
+  fuse_session* const session = threads_->session;
   if (session == nullptr || handle.node->cached_opens == 0) return;
   fuse_lowlevel_notify_inval_inode(session, handle.node->id, 0, 0);
 }
@@ -166,14 +150,9 @@ void Locker::seek(fuse_req_t request, Handle& handle, std::uint64_t offset, clie
     if (!*found) return reply_error(request, ENXIO);
     fuse_reply_lseek(request, static_cast<off_t>(**found));
   };
-  bool is_written = false;
-  {
-    const ReaderLock lock(handle.node->mutex);
-    is_written = !handle.node->writers.empty();
-  }
-  if (!is_written || handle.node->cached_opens == 0) return answer();
+  if (!handle.node->in_session() || handle.node->cached_opens == 0) return answer();
   // The kernel holds this file open until the request is answered.
-  threads_->run([this, &handle, answer] {
+  threads_->workers.run([this, &handle, answer] {
     drop_pages(handle);
     answer();
   });
@@ -206,7 +185,7 @@ Status Locker::catch_up(Handle& handle) {
   handle.refreshes = ++node.refreshes;
   node.changed = true;
   if (now.size_bytes > before.size_bytes) grow(handle, now.size_bytes);
-  if (fuse_session* const session = threads_->session()) {
+  if (fuse_session* const session = threads_->session) {
     fuse_lowlevel_notify_inval_inode(session, node.id, 0, 0);
   }
   return {};
@@ -215,7 +194,7 @@ Status Locker::catch_up(Handle& handle) {
 /// Tells the kernel that the file is longer. With the write-back cache it takes no size from
 /// attributes, but from data that it is given.
 void Locker::grow(const Handle& handle, std::uint64_t size_bytes) {
-  fuse_session* const session = threads_->session();
+  fuse_session* const session = threads_->session;
   std::array<std::byte, 1> last{};
   const auto count = handle.file->read(size_bytes - 1, last);
   if (session == nullptr || !count || *count == 0) return;
@@ -252,7 +231,7 @@ void Locker::closed(const Handle& handle, std::uint64_t owner, const std::functi
   }
   filesystem_.lock(
       whole_file(file, msg::LockSpace::kRecord, owner),
-      [threads = threads_, done](const Result<msg::LockOutcome>&) { threads->run(done); });
+      [threads = threads_, done](const Result<msg::LockOutcome>&) { threads->workers.run(done); });
 }
 
 void Locker::released(FileId file, std::uint64_t owner) {

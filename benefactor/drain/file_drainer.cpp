@@ -168,22 +168,15 @@ Outcome<void> FileDrainer::open_files(Writing& writing) {
   return open_base(writing, *root);
 }
 
-/// Opens a version that was drained before. Refuses a file that belongs to another user: whoever
-/// owns the folder may have put it there.
+/// Opens a version that was drained before.
 Outcome<void> FileDrainer::open_base(Writing& writing, const DrainFolder& root) {
   const std::string& path = writing.request.base_path;
   if (path.empty()) return {};
   if (auto place = find_place(root, path, Missing::kFails); !place) return problem(place.error());
-  auto base = root.open(path, Access::kRead);
+  auto base = directory_.open_drained(root, path, writing.request.base_uid);
   if (!base && base.error().error.os_errno == ENOENT)
     return storage_problem("opening", path, ENOENT);
   if (!base) return storage_problem(base.error());
-  if (!directory_.may_belong(root, base->status, writing.request.base_uid)) {
-    return problem(Code::kDrainFailed, "benefactor.drain", EPERM,
-                   fmt::format("{} in the drain directory belongs to uid {}, and in the pool to "
-                               "uid {}: it is not the file that was drained.",
-                               path, base->status.st_uid, writing.request.base_uid));
-  }
   writing.base = std::move(base->file);
   return {};
 }

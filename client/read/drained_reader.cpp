@@ -1,6 +1,5 @@
 #include "client/read/drained_reader.h"
 
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -111,14 +110,9 @@ DrainedReader::ReadPtr DrainedReader::open(std::uint32_t owner, const std::strin
       read->outcome.refused = root.error().text;
       return;
     }
-    auto opened = root->open(path, Access::kRead);
+    auto opened = directory->open_drained(*root, path, read->owner);
     if (!opened) {
       if (opened.error().error.os_errno != ENOENT) read->outcome.refused = opened.error().text;
-    } else if (!directory->may_belong(*root, opened->status, read->owner)) {
-      read->outcome.refused = fmt::format(
-          "{} in the drain directory belongs to uid {}, and in the pool to uid {}: it is not the "
-          "file that was drained",
-          path, opened->status.st_uid, read->owner);
     } else {
       read->outcome.opened = std::make_shared<DrainedFile>(std::move(opened->file), path, state);
     }

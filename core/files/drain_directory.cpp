@@ -124,4 +124,14 @@ bool DrainDirectory::may_belong(const DrainFolder& root, const struct stat& file
   return file.st_uid != 0 || (file.st_mode & S_IROTH) != 0;
 }
 
+Outcome<OpenedFile> DrainDirectory::open_drained(const DrainFolder& root, const std::string& path,
+                                                 std::uint32_t uid) const {
+  auto opened = root.open(path, Access::kRead);
+  if (!opened || may_belong(root, opened->status, uid)) return opened;
+  return problem(Code::kSystem, "drain_directory", EPERM,
+                 fmt::format("{} in the drain directory belongs to uid {}, and in the pool to uid "
+                             "{}: it is not the file that was drained",
+                             path, opened->status.st_uid, uid));
+}
+
 }  // namespace stdchk

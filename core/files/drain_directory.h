@@ -35,6 +35,10 @@ class DrainDirectory {
   /// Whether a file may be a drained file of the pool's user `uid`. Such a file belongs to that
   /// user, or to the benefactors' user where they cannot give files away. `root` is from open().
   bool may_belong(const DrainFolder& root, const struct stat& file, std::uint32_t uid) const;
+  /// Opens a drained file of the pool's user `uid` for reading. Refuses, with EPERM, a file that may
+  /// not belong to that user: whoever owns the folder may have put it there.
+  Outcome<OpenedFile> open_drained(const DrainFolder& root, const std::string& path,
+                                   std::uint32_t uid) const;
   /// Tried once, with a file in the temporary folder; empty when no file can be made there.
   std::optional<FileMaker> file_maker(const DrainFolder& root) const;
 

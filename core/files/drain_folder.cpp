@@ -221,17 +221,25 @@ Outcome<struct stat> DrainFolder::own_status() const {
   return status;
 }
 
-Outcome<std::string> DrainFolder::link_target(const std::string& path) const {
+Outcome<FoundLink> DrainFolder::link(const std::string& path) const {
   if (!parts_of(path)) return refuse_path(path);
   const Descriptor there = open_at(path, O_PATH, 0);
-  if (!there) return refuse_call(path, errno);
+  FoundLink found;
+  if (!there || ::fstat(there.get(), &found.status) != 0) return refuse_call(path, errno);
   std::array<char, limits::kPathBytesMax + 1> target{};
   const ssize_t length = ::readlinkat(there.get(), "", target.data(), target.size());
   if (length < 0) return refuse_call(path, errno);
   if (length == 0 || static_cast<std::size_t>(length) == target.size()) {
     return refuse_call(path, ENAMETOOLONG);
   }
-  return std::string(target.data(), static_cast<std::size_t>(length));
+  found.target.assign(target.data(), static_cast<std::size_t>(length));
+  return found;
+}
+
+Outcome<std::string> DrainFolder::link_target(const std::string& path) const {
+  auto found = link(path);
+  if (!found) return problem(found.error());
+  return std::move(found->target);
 }
 
 Outcome<std::vector<std::string>> DrainFolder::names() const {

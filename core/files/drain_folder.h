@@ -30,6 +30,13 @@ struct OpenedFile {
   struct stat status {};
 };
 
+/// A FoundLink is a symbolic link: its target and its status are of one link, although others may
+/// exchange the link meanwhile.
+struct FoundLink {
+  std::string target;
+  struct stat status {};
+};
+
 enum class Access : std::uint8_t { kRead, kReadWrite };
 
 /// A DrainFolder is a folder in the drain directory, or that directory, held open.
@@ -72,6 +79,7 @@ class DrainFolder {
   /// The status of the file at `path`; a link is not followed.
   Outcome<struct stat> status(const std::string& path) const;
   Outcome<struct stat> own_status() const;
+  Outcome<FoundLink> link(const std::string& path) const;
   Outcome<std::string> link_target(const std::string& path) const;
   /// All names in this folder but "." and "..", sorted.
   Outcome<std::vector<std::string>> names() const;

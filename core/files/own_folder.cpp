@@ -282,17 +282,9 @@ Result<std::string> OwnFolder::read(const std::string& name, std::size_t bytes_m
   if (!S_ISREG(facts.st_mode) || !is_trusted(facts.st_uid) || others_write(facts)) {
     return fail(Code::kSystem, kWhere, EPERM);
   }
-  std::string text(bytes_max + 1, '\0');
-  std::size_t length = 0;
-  while (length < text.size()) {
-    const ssize_t got = ::read(file.get(), text.data() + length, text.size() - length);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(kWhere);
-    if (got == 0) break;
-    length += static_cast<std::size_t>(got);
-  }
-  if (length > bytes_max) return fail(Code::kTooLarge, kWhere);
-  text.resize(length);
+  std::string text;
+  if (!read_text(file.get(), bytes_max + 1, text)) return fail_errno(kWhere);
+  if (text.size() > bytes_max) return fail(Code::kTooLarge, kWhere);
   return text;
 }
 

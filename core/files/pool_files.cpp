@@ -20,22 +20,6 @@ namespace {
 
 constexpr std::size_t kDigits = 32;
 
-/// Reads to the end of the file, at most `bytes_max`. Returns false on an error, with errno set.
-bool read_text(int fd, std::size_t bytes_max, std::string& text) {
-  text.resize(bytes_max);
-  std::size_t length = 0;
-  ssize_t got = 1;
-  while (got > 0 && length < bytes_max) {
-    got = ::read(fd, text.data() + length, bytes_max - length);
-    if (got < 0 && errno == EINTR)
-      got = 1;
-    else if (got > 0)
-      length += static_cast<std::size_t>(got);
-  }
-  text.resize(length);
-  return got >= 0;
-}
-
 /// Reason to distrust a file; empty: the file is trustworthy.
 std::string distrust(const std::string& path, const struct stat& facts) {
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
@@ -75,6 +59,21 @@ bool write_all(int fd, std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
+}
+
+bool read_text(int fd, std::size_t bytes_max, std::string& text) {
+  text.resize(bytes_max);
+  std::size_t length = 0;
+  ssize_t got = 1;
+  while (got > 0 && length < bytes_max) {
+    got = ::read(fd, text.data() + length, bytes_max - length);
+    if (got < 0 && errno == EINTR)
+      got = 1;
+    else if (got > 0)
+      length += static_cast<std::size_t>(got);
+  }
+  text.resize(length);
+  return got >= 0;
 }
 
 tl::expected<std::string, std::string> read_private_file(const std::string& path,

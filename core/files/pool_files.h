@@ -32,6 +32,8 @@ std::string hex_text(ByteSpan bytes);
 
 /// Writes all of `text`. Returns false on an error, with errno set.
 bool write_all(int fd, std::string_view text);
+/// Reads to the end of the file, at most `bytes_max`. Returns false on an error, with errno set.
+bool read_text(int fd, std::size_t bytes_max, std::string& text);
 
 /// A NewFile says how write_file_at_once() makes a file.
 struct NewFile {

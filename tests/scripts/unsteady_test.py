@@ -61,3 +61,13 @@ def test_many_unsteady_tests_fail(tmp_path):
         assert attempt(tmp_path, f"{name}_test", ONCE).returncode == 0
     counted = count(tmp_path)
     assert counted.returncode == 1 and counted.stdout.endswith("4 passed, 4 failed, 0 skipped\n")
+
+
+def test_the_failed_tests_of_meson_are_named_as_meson_takes_them(tmp_path):
+    log = tmp_path / "release.json"
+    log.write_text('{"name": "stdchk:unit / transport mem", "result": "FAIL"}\n'
+                   '{"name": "stdchk / mount over memory", "result": "TIMEOUT"}\n'
+                   '{"name": "stdchk:unit / core", "result": "OK"}\n{"name": "golden", "result": "SKIP"}\n')
+    named = subprocess.run([sys.executable, ROOT / "scripts" / "count-results", "--failed", log], stdout=subprocess.PIPE,
+                           check=True, text=True)
+    assert named.stdout.splitlines() == ["transport mem", "mount over memory"]

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "core/files/pool_files.h"
 #include "tools/base/process.h"
 #include "tools/drained/manifest.h"
 
@@ -73,13 +74,7 @@ class TemporaryFile {
   int fd() const { return file_.get(); }
   /// Writes durably. Returns false on an error, with errno set.
   bool write(const std::string& text) const {
-    std::size_t done = 0;
-    while (file_ && done < text.size()) {
-      const ssize_t n = ::write(fd(), text.data() + done, text.size() - done);
-      if (n <= 0) break;
-      done += static_cast<std::size_t>(n);
-    }
-    return file_ && done == text.size() && share() && ::fsync(fd()) == 0;
+    return file_ && write_all(fd(), text) && share() && ::fsync(fd()) == 0;
   }
 
  private:

@@ -289,6 +289,19 @@ Code answer_to(Actor& actor) {
   return answer ? Code{} : answer.error().code;
 }
 
+/// Requires that `actor` is attached to a benefactor. Checks that the benefactor refuses all that
+/// only a manager may order, also to fence the client `other`.
+void check_takes_no_orders_of(Actor& actor, ClientId other) {
+  for_each_request([&]<class M>(M) {
+    if (std::is_same_v<M, msg::Attach>) return;
+    CAPTURE(M::kName);
+    const Code code = answer_to<M>(actor);
+    CHECK((code == Code::kRefused || code == Code::kInvalidArgument));
+  });
+  CHECK(actor.call(msg::FenceClient{other}).error().code == Code::kRefused);
+  CHECK(actor.call(msg::ForgetExtents{}).error().code == Code::kRefused);
+}
+
 }  // namespace
 
 TEST_CASE("a member asks a manager for what its role may ask for, and for nothing else") {
@@ -484,14 +497,7 @@ TEST_CASE("a client attaches by its ticket, under its own number, and says nothi
   SECTION("and a benefactor does for it nothing that a manager asks for") {
     REQUIRE(client.connect("mem:lender", ticket));
     REQUIRE(client.call(msg::Attach{given->client, lender}));
-    for_each_request([&]<class M>(M) {
-      if (std::is_same_v<M, msg::Attach>) return;
-      CAPTURE(M::kName);
-      const Code code = answer_to<M>(client);
-      CHECK((code == Code::kRefused || code == Code::kInvalidArgument));
-    });
-    CHECK(client.call(msg::FenceClient{others->client}).error().code == Code::kRefused);
-    CHECK(client.call(msg::ForgetExtents{}).error().code == Code::kRefused);
+    check_takes_no_orders_of(client, others->client);
     CHECK(pool.benefactor->is_attached(given->client));
   }
   SECTION("not any more when it was fenced") {
@@ -538,14 +544,7 @@ TEST_CASE("a benefactor that copies from another one says nothing else there") {
   REQUIRE(copier.connect("mem:lender", ticket));
   CHECK(copier.call(msg::Attach{given->client, lender}).error().code == Code::kRefused);
   REQUIRE(copier.call(msg::Attach{number, lender}));
-  for_each_request([&]<class M>(M) {
-    if (std::is_same_v<M, msg::Attach>) return;
-    CAPTURE(M::kName);
-    const Code code = answer_to<M>(copier);
-    CHECK((code == Code::kRefused || code == Code::kInvalidArgument));
-  });
-  CHECK(copier.call(msg::FenceClient{given->client}).error().code == Code::kRefused);
-  CHECK(copier.call(msg::ForgetExtents{}).error().code == Code::kRefused);
+  check_takes_no_orders_of(copier, given->client);
   CHECK(copier.call(msg::MoveExtents{}).error().code == Code::kRefused);
   CHECK(pool.benefactor->is_attached(given->client));
   CHECK_FALSE(client.closed);
