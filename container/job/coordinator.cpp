@@ -26,6 +26,8 @@ namespace fs = std::filesystem;
 constexpr auto kReadyMax = std::chrono::seconds(30);
 constexpr auto kPrepareMax = std::chrono::seconds(20);
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
+/// A longer gap between two polls means that this process was stopped or starved.
+constexpr auto kPauseMin = std::chrono::milliseconds(500);
 constexpr auto kTellMax = std::chrono::seconds(5);
 /// The coordinator waits a little longer for a step than the node itself.
 constexpr auto kStepMargin = std::chrono::seconds(1);
@@ -336,7 +338,20 @@ SetDescription Coordinator::describe_set() const {
 
 // ---- what containers say ------------------------------------------------------------------------
 
+/// A pause of this process may mean that the whole host paused, nodes included. So the time of a pause
+/// does not count as silence of nodes.
+void Coordinator::excuse_nodes_after_pause() {
+  const Time now = reactor_.clock().now();
+  const Time before = std::exchange(polled_, now);
+  if (before == Time{} || now - before < kPauseMin) return;
+  events_.say(fmt::format(
+      "this process did not run for {} ms",
+      std::chrono::duration_cast<std::chrono::milliseconds>(now - before - kPollInterval).count()));
+  for (const auto& node : nodes_) node->excused = node->asking;
+}
+
 void Coordinator::poll_nodes() {
+  excuse_nodes_after_pause();
   poll_timer_ = reactor_.schedule_after(kPollInterval, [this] { poll_nodes(); });
   for (const NodeId id : std::set<NodeId>(job_.alive())) {
     Node& node = *nodes_[id];
@@ -346,8 +361,9 @@ void Coordinator::poll_nodes() {
     nodes_[id]->call(std::move(request), settings_.silent_max,
                      [this, id](const rpc::Answer& answer) {
                        nodes_[id]->asking = false;
+                       const bool excused = std::exchange(nodes_[id]->excused, false);
                        if (!answer) {
-                         if (answer.error().error.code == Code::kDeadline) {
+                         if (answer.error().error.code == Code::kDeadline && !excused) {
                            lost(id, "it does not answer");
                          }
                          return;

@@ -99,6 +99,7 @@ class Coordinator {
   void act_on(const SayAction& action);
   void act_on(const EndAction& action);
   void schedule();
+  void excuse_nodes_after_pause();
   void poll_nodes();
   void prepared(NodeId node, const std::string& error);
   void lost(NodeId node, const std::string& why);
@@ -127,6 +128,7 @@ class Coordinator {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::size_t preparing_ = 0;
   TimerId timer_, poll_timer_, every_timer_;
+  Time polled_{};  ///< when the nodes were asked last; zero: never
   BoxRecords records_;
   CheckpointBook book_;
   std::size_t tells_ = 0;  ///< under way; no checkpoint begins before they are answered

@@ -41,6 +41,7 @@ class Coordinator::Node final : public rpc::PeerHandler {
   void on_closed(rpc::Peer&, Error why) override { lost_(describe(why)); }
 
   bool asking = false;                   ///< a request for the state is under way
+  bool excused = false;                  ///< if no answer comes to it, the node is not lost
   std::uint32_t network_of_restart = 0;  ///< the newest network that the node was given
 
  private:

@@ -11,6 +11,7 @@ import pathlib
 import re
 import shutil
 import signal
+import time
 import uuid
 
 import pytest
@@ -224,6 +225,21 @@ def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
             scene.restart()
     check_end(scene, straight)
     assert scene.hooks.taken(step), "the step was never reached"
+
+
+def test_a_pause_of_the_whole_host_costs_no_node(scene, straight):
+    """The host stands still for longer than a node may be silent. The coordinator runs again before the nodes do."""
+    nodes = [scene.daemon(number) for number in range(3)]
+    for pid in [scene.job.process.pid, *nodes]:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(1.2)
+    os.kill(scene.job.process.pid, signal.SIGCONT)
+    scene.job.wait_for("this process did not run for", "err", 5)
+    time.sleep(0.1)
+    for pid in nodes:
+        os.kill(pid, signal.SIGCONT)
+    check_end(scene, straight)
+    assert "is lost" not in scene.job.err, scene.job.err
 
 
 @pytest.mark.skipif(not ALL, reason="a part of scripts/check container: writers wait half a minute for room")
