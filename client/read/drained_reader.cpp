@@ -102,7 +102,7 @@ std::function<void()> DrainedReader::delivery(const ReadPtr& read) {
 
 DrainedReader::ReadPtr DrainedReader::open(std::uint32_t owner, const std::string& path,
                                            DrainState state, Done done) {
-  const ReadPtr read = begin(owner, std::move(done));
+  ReadPtr read = begin(owner, std::move(done));
   const auto open = [read, directory = directory_, &clock = host_.clock, path, state] {
     read->began = clock.now();
     const auto root = directory->open();
@@ -117,14 +117,15 @@ DrainedReader::ReadPtr DrainedReader::open(std::uint32_t owner, const std::strin
       read->outcome.opened = std::make_shared<DrainedFile>(std::move(opened->file), path, state);
     }
   };
-  host_.read_later({owner, open, delivery(read)});
+  FileWork work{owner, open, delivery(read)};
+  host_.read_later(std::move(work));
   return read;
 }
 
 DrainedReader::ReadPtr DrainedReader::read(std::uint32_t owner, std::shared_ptr<DrainedFile> file,
                                            const Range& range,
                                            std::shared_ptr<DrainedChunk> part_of, Done done) {
-  const ReadPtr read = begin(owner, std::move(done));
+  ReadPtr read = begin(owner, std::move(done));
   const auto move = [read, &clock = host_.clock, file = std::move(file), of = std::move(part_of),
                      range] {
     read->began = clock.now();
@@ -134,7 +135,8 @@ DrainedReader::ReadPtr DrainedReader::read(std::uint32_t owner, std::shared_ptr<
     read->outcome.status = of == nullptr ? read_file(fd, range.offset, out)
                                          : read_file_part(fd, *of, range.offset, out);
   };
-  host_.read_later({owner, move, delivery(read)});
+  FileWork work{owner, move, delivery(read)};
+  host_.read_later(std::move(work));
   return read;
 }
 
