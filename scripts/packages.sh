@@ -12,7 +12,7 @@ run_packages=(fuse3)
 demo_packages=(libopenmpi-dev openmpi-bin)
 # MPICH is installed beside Open MPI. The project is built with Open MPI, and Debian's alternatives prefer it.
 mpich_packages=(gfortran libmpich-dev mpich)
-test_packages=(attr bindfs e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest python3-yaml restic rsync sqlite3 xfsprogs)
+test_packages=(attr bindfs curl e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest python3-yaml restic rsync sqlite3 xfsprogs)
 # scripts/posix uses these. Two of its suites also need cargo, from any source.
 # shellcheck disable=SC2034 # scripts/posix reads it
 posix_packages=(dbench fio libacl1-dev stress-ng util-linux)

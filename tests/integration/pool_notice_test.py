@@ -177,6 +177,13 @@ def test_the_notice_of_each_cloud_starts_the_drain(pool, tmp_path):
     assert done.returncode == 2 and "Usage:" in done.stderr
 
 
+def test_a_notice_that_could_never_be_seen_is_an_error(tmp_path):
+    (tmp_path / "bash").symlink_to("/bin/bash")
+    done = subprocess.run([ROOT / "scripts/cloud/notice", "aws"], env={"PATH": str(tmp_path)}, capture_output=True,
+                          text=True, timeout=10 * PATIENCE)
+    assert done.returncode == 2 and "curl is not installed" in done.stderr, done.stderr
+
+
 class Endless(http.server.BaseHTTPRequestHandler):
     """A metadata service whose answers do not end. `sent` has the MiB of each answer that the client has ended."""
 
