@@ -308,10 +308,11 @@ void describe(Options& options, StageInOptions& stage) {
             "load into this folder of the pool; default: where the pool shows DIR, or its root")
       .command_line_only();
   options
-      .text("--set", stage.set, "A.*.Tj",
-            "set to load; default: the set that the link latest names, or all")
+      .text("--set", stage.set, "SET",
+            "set to load, as stdchk set list names it; default: the newest complete set of each "
+            "folder, or all")
       .command_line_only();
-  options.flag("--all", stage.all, "load all files, whatever latest names").command_line_only();
+  options.flag("--all", stage.all, "load all files of all sets").command_line_only();
   options.count("--readers", stage.readers, 1, 1024, "number of files that are loaded at once")
       .command_line_only();
   options.argument("DIR", stage.path, "a drain directory, or a folder in it").required();
@@ -334,7 +335,9 @@ void add_nodes(Options& options, Restart& restart) {
 
 void describe(Options& options, RestartTestOptions& restart) {
   add_question(options, restart);
-  options.text("--set", restart.set, "A.*.Tj", "set to load; default: the newest complete set")
+  options
+      .text("--set", restart.set, "SET",
+            "set to load, as stdchk set list names it; default: the newest complete set")
       .command_line_only();
   options.count("--readers", restart.readers, 1, 1024,
                 "number of images that are loaded at once on this node");
@@ -344,9 +347,13 @@ void describe(Options& options, RestartTestOptions& restart) {
 
 void describe(Options& options, RestartOptions& restart) {
   add_pool(options, restart.pool);
-  options.text("--set", restart.set, "A.*.Tj", "set to load; default: the newest complete set")
+  options
+      .text("--set", restart.set, "SET",
+            "set to load, as stdchk set list names it; default: the newest complete set")
       .command_line_only();
-  options.text("--to", restart.to, "DIR", "copy the images to this folder of each node")
+  options
+      .text("--to", restart.to, "DIR",
+            "copy the images, or the whole directory, to this folder of each node")
       .command_line_only();
   options
       .count("--rank", restart.rank, 0, 1U << 24,

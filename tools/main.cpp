@@ -212,7 +212,7 @@ void add_files(Subcommands& commands, const std::string& invoked_as) {
   commands.add<SafeOptions>(
       "safe", "Says whether images are on the parallel file system, verified.", run_safe);
   commands.add<PolicyOptions>("policy", "Shows or changes the policies of a folder.", run_policy);
-  commands.add<SetOptions>("set", "Lists, pins or commits the sets A.*.Tj of a folder.", run_set);
+  commands.add<SetOptions>("set", "Lists, pins or commits the sets of a folder.", run_set);
   commands.add<ScrubOptions>("scrub", "Checks every copy of every chunk now.", run_scrub);
   commands.add<CheckOptions>("check", "Walks all metadata and reports every broken rule.",
                              run_check);

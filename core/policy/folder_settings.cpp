@@ -47,7 +47,8 @@ Outcome<FolderSettings> parse_folder_settings(std::string_view text) {
       auto settings = parse_folder_settings(preset->settings);
       if (!settings) return settings;
       for (auto& [rule, of_preset] : settings->rules) out.rules[rule] = of_preset;
-      of_policy += std::string(preset->policy) + ' ';
+      // First, so that images=8 counts beside a preset with images=1, whatever the order.
+      of_policy.insert(0, std::string(preset->policy) + ' ');
     } else if (is_set_rule(key) && value == "inherit") {
       out.rules[std::string(key)].clear();
     } else if (is_set_rule(key)) {

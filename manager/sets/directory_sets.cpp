@@ -140,8 +140,6 @@ void DirectorySets::judge(ImageSet& set, const SetRules& rules, std::uint64_t wa
     set.is_whole_directory = true;
   } else if (!marker.empty() && set.others == 0) {
     set.problem = fmt::format("no file in it matches marker={}", marker);
-  } else if (!marker.empty() && set.images == 0) {
-    set.problem = "it has no files but the marker";
   } else if (wanted > set.images) {
     set.problem = fmt::format("it has {} of {} files", set.images, wanted);
   } else if (!marker.empty() || wanted > 0) {

@@ -7,11 +7,11 @@
 #include "core/policy/presets.h"
 #include "core/policy/set_rules.h"
 #include "tools/ask/commands.h"
-#include "tools/ask/folder_rules.h"
 #include "tools/ask/set_folders.h"
 #include "tools/ask/suggest.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
+#include "tools/base/folder_rules.h"
 #include "tools/base/show.h"
 
 namespace stdchk::tools {
@@ -163,13 +163,14 @@ int run_policy(const PolicyOptions& options) {
   if (set) {
     const Status done = change(filesystem, located->attributes.id, *changes);
     if (!done) return complain(fmt::format("{}: {}", options.path, describe(done.error())));
-    if (!options.json) {
-      warn_of_faults(*located, find_rules(options.pool, options.path), options.path);
-      return kExitGood;
-    }
   }
-  return print_policy(filesystem, located->attributes.id, find_rules(options.pool, options.path),
-                      options.json);
+  const auto rules = find_rules(filesystem, located->path);
+  if (!rules) return complain(rules.error().text);
+  if (set && !options.json) {
+    warn_of_faults(*located, *rules, options.path);
+    return kExitGood;
+  }
+  return print_policy(filesystem, located->attributes.id, *rules, options.json);
 }
 
 }  // namespace stdchk::tools

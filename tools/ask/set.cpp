@@ -102,8 +102,9 @@ int list_sets(const SetOptions& options) {
   if (!located) return complain(located.error().text);
   const auto sets = located->filesystem->sets(located->attributes.id);
   if (!sets) return complain(fmt::format("{}: {}", options.path, describe(sets.error())));
-  const auto faults = faults_of_sets(*located->filesystem, located->attributes.id,
-                                     find_rules(options.pool, options.path));
+  const auto rules = find_rules(*located->filesystem, located->path);
+  if (!rules) return complain(rules.error().text);
+  const auto faults = faults_of_sets(*located->filesystem, located->attributes.id, *rules);
   if (!faults) return complain(fmt::format("{}: {}", options.path, faults.error().text));
   if (options.json) {
     print(to_json(*sets, *faults));

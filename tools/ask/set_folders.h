@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "client/api/filesystem.h"
-#include "tools/ask/folder_rules.h"
+#include "tools/base/folder_rules.h"
 #include "tools/base/problem.h"
 
 namespace stdchk::tools {

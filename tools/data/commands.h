@@ -18,7 +18,7 @@ struct StageInOptions {
   std::string pool;
   std::string path;  ///< a drain directory, or a folder in it
   std::string to;    ///< a folder of the pool; empty: its root
-  std::string set;   ///< A.*.Tj; empty: the set that `latest` names in each folder
+  std::string set;   ///< a set's name; empty: the newest complete set of each folder
   bool all = false;  ///< every file
   std::uint32_t readers = 16;
   bool json = false;
@@ -28,7 +28,7 @@ int run_stage_in(const StageInOptions& options);
 struct RestartOptions {
   std::string pool;
   std::string path;  ///< a folder of the pool
-  std::string set;   ///< A.*.Tj; empty: the newest complete set
+  std::string set;   ///< a set's name; empty: the newest complete set
   std::string to;    ///< copies the images to this local folder; empty: only reads them
   std::uint32_t rank = 0;
   std::uint32_t ranks = 0;  ///< 0: rank and ranks come from the launcher's environment

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,8 @@ namespace stdchk::tools {
 /// The files removed at the end of a successful job.
 struct Cleared {
   std::string drain_directory;                              ///< empty: none
-  std::map<std::string, std::vector<std::string>> removed;  ///< images, by folder of the pool
+  std::map<std::string, std::vector<std::string>> removed;  ///< files, by folder of the pool
+  std::map<std::string, std::set<std::string>> sets;        ///< names of sets, by folder
   std::vector<std::string> notes;                           ///< messages for people
 };
 

@@ -1,6 +1,5 @@
 #include "tools/data/restart.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,15 +9,18 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "core/base/units.h"
-#include "core/files/pool_files.h"
-#include "core/policy/image_name.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/process.h"
-#include "tools/base/set_names.h"
 #include "tools/base/share_out.h"
+#include "tools/base/show.h"
+#include "tools/data/local_folder.h"
 
 namespace stdchk::tools {
 namespace {
@@ -171,39 +173,67 @@ class Barrier {
 
 /// Reads the image whole, so that this node has it, or copies it to a folder of this node.
 Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
-                         const std::string& to) {
+                         const LocalFolder* to) {
   client::OpenFlags flags;
   flags.read = true;
   auto file = filesystem.open(image.attributes.id, flags);
   if (!file) return failed(image.name, file.error());
-  Descriptor copy;
-  const std::string path = to + "/" + image.name;
-  if (!to.empty()) {
-    auto made = make_file_anew(path, 0600);
-    if (!made) return problem("{} cannot be made: {}", path, describe(made.error()));
-    copy = std::move(*made);
+  std::optional<LocalFile> copy;
+  if (to != nullptr) {
+    auto made = to->create(image.name);
+    if (!made) return problem(made.error());
+    copy.emplace(std::move(*made));
   }
   std::vector<std::byte> buffer(limits::kMiB);
-  Outcome<void> done;
-  for (std::uint64_t at = 0; done && at < image.attributes.size_bytes;) {
-    auto count = (*file)->read(at, buffer);
-    if (!count) {
-      done = failed(image.name, count.error());
-    } else if (*count == 0) {
-      done = problem("{} has become shorter", image.name);
-    } else if (copy && ::pwrite(copy.get(), buffer.data(), *count, static_cast<off_t>(at)) !=
-                           static_cast<ssize_t>(*count)) {
-      done = problem("{} cannot be written: {}", path, std::strerror(errno));
-    } else {
-      at += *count;
+  for (std::uint64_t at = 0; at < image.attributes.size_bytes;) {
+    const auto count = (*file)->read(at, buffer);
+    if (!count) return failed(image.name, count.error());
+    if (*count == 0) return problem("{} has become shorter", image.name);
+    if (copy) {
+      if (auto done = copy->write(at, ByteSpan(buffer).first(*count)); !done) return done;
     }
+    at += *count;
   }
-  // NFS may report missing room only now. No fsync: the program reads the file from memory, and the
-  // pool still has the image if the node loses it.
-  if (copy && ::close(copy.release()) != 0 && done) {
-    done = problem("{} cannot be written: {}", path, std::strerror(errno));
-  }
-  return done;
+  if (!copy) return {};
+  // Only this user needs the copy. A script of a checkpoint stays executable.
+  return copy->finish((image.attributes.mode & 0700U) | 0600U);
+}
+
+/// Fails if the copy of a directory has names that the set does not have: a program would read a
+/// mixture of two checkpoints.
+Outcome<void> check_copy(const LocalFolder& to, const ChosenSet& set, const std::string& path) {
+  std::set<std::string> names(set.folders.begin(), set.folders.end());
+  for (const SetImage& image : set.images) names.insert(image.name);
+  for (const auto& [name, target] : set.links) names.insert(name);
+  const std::string other =
+      to.find_other(set.name, [&](const std::string& name) { return names.contains(name); });
+  if (other.empty()) return {};
+  return problem("{0}/{1} is no file of the set {2}. Remove {0}/{2}, and start again", path, other,
+                 set.name);
+}
+
+/// Whether a process that loads the ranks `mine` loads the k-th image. With as many images as ranks
+/// each rank has its own; otherwise neighbours share images. Images of all ranks are copied by
+/// every process, so that each node has them.
+bool is_share(const ChosenSet& set, std::size_t k, const std::vector<std::uint32_t>& mine,
+              const RestartOptions& options) {
+  const auto ranked = static_cast<std::size_t>(std::ranges::count_if(
+      set.images, [](const SetImage& image) { return image.rank.has_value(); }));
+  const bool has_rank = k < ranked;
+  if (!has_rank && !options.to.empty()) return true;
+  const std::size_t count = has_rank ? ranked : set.images.size() - ranked;
+  const std::size_t at = has_rank ? k : k - ranked;
+  const std::size_t owner = options.ranks > count ? at : at * options.ranks / count;
+  return std::ranges::find(mine, owner) != mine.end();
+}
+
+/// Returns the state that a rank with this set reports. A file name has limits, and a directory may
+/// have the name of a state.
+std::string state_of(const std::string& set) {
+  constexpr std::size_t kBytesMax = 200;
+  if (set == kFailed || set == kLeft) return "=" + set;
+  if (set.size() <= kBytesMax) return set;
+  return fmt::format("{}~{:016x}", set.substr(0, kBytesMax), std::hash<std::string>()(set));
 }
 
 /// Loads this rank's share and waits until all ranks have theirs. Returns the set's name.
@@ -218,29 +248,26 @@ Outcome<std::string> restart_rank(const RestartOptions& options) {
     (void)barrier.say(kFailed);
     return problem(why);
   };
-  auto set = choose_set(filesystem, located->attributes.id, options.set);
+  const auto set = choose_set(*located, options.set);
   if (!set) return give_up(set.error());
-  const std::string name = *set ? name_of_set(**set) : "none";
+  const std::string name = *set ? (*set)->name : "none";
   std::uint64_t bytes = 0;
-  std::size_t count = 0;
   if (*set) {
-    auto images = images_of(filesystem, located->attributes.id, **set);
-    if (!images) return give_up(images.error());
-    count = images->size();
-    auto loaded = load_shares(filesystem, *images, {options.rank}, options);
+    auto loaded = load_shares(filesystem, **set, {options.rank}, options);
     if (!loaded) return give_up(loaded.error());
     bytes = *loaded;
   }
   const std::chrono::duration<double> own = Clock::now() - began;
-  auto passed = barrier.say(name);
-  if (passed) passed = barrier.wait(name);
+  auto passed = barrier.say(state_of(name));
+  if (passed) passed = barrier.wait(state_of(name));
   if (!passed) return give_up(passed.error());
   const std::chrono::duration<double> all = Clock::now() - began;
   if (options.rank == 0) {
     fmt::print(stderr,
-               "stdchk: {}: {} images loaded by {} ranks in {:.3f} s; rank 0 had its {} after "
+               "stdchk: {}: {} {} loaded by {} ranks in {:.3f} s; rank 0 had its {} after "
                "{:.3f} s\n",
-               name, count, options.ranks, all.count(), format_bytes(bytes), own.count());
+               shown(name), *set ? (*set)->images.size() : 0, *set ? (*set)->word() : "images",
+               options.ranks, all.count(), format_bytes(bytes), own.count());
   }
   barrier.leave();
   return name;
@@ -258,19 +285,16 @@ int run_load(const RestartOptions& options) {
   }
   auto located = locate(options.pool, options.path, limits::kWindowBytesDefault);
   if (!located) return complain(located.error().text);
-  auto set = choose_set(*located->filesystem, located->attributes.id, options.set);
+  const auto set = choose_set(*located, options.set);
   if (!set) return complain(set.error().text);
   if (!*set) return complain("no set in that folder is complete");
-  auto images = images_of(*located->filesystem, located->attributes.id, **set);
-  if (!images) return complain(images.error().text);
-  auto loaded = load_shares(*located->filesystem, *images, mine, options);
+  const auto loaded = load_shares(*located->filesystem, **set, mine, options);
   return loaded ? kExitGood : complain(loaded.error().text);
 }
 
 }  // namespace
 
-Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem,
-                                   const std::vector<SetImage>& images,
+Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem, const ChosenSet& set,
                                    const std::vector<std::uint32_t>& mine,
                                    const RestartOptions& options) {
   struct Load {
@@ -278,18 +302,35 @@ Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem,
     Outcome<void> done;
   };
   std::vector<Load> loads;
-  for (std::size_t k = 0; k < images.size(); ++k) {
-    const bool more_ranks = options.ranks > images.size();
-    const std::size_t owner = more_ranks ? k : k * options.ranks / images.size();
-    if (std::ranges::find(mine, owner) != mine.end()) loads.push_back({&images[k], {}});
+  for (std::size_t k = 0; k < set.images.size(); ++k) {
+    if (is_share(set, k, mine, options)) loads.push_back({&set.images[k], {}});
+  }
+  std::optional<LocalFolder> to;
+  if (!options.to.empty() && !loads.empty()) {
+    auto opened = LocalFolder::open(options.to);
+    if (!opened) {
+      return problem("{}/{} cannot be made: {}", options.to, loads.front().image->name,
+                     opened.error().text);
+    }
+    to.emplace(std::move(*opened));
+    for (const std::string& folder : set.folders) {
+      if (auto made = to->make_folder(folder); !made) return problem(made.error());
+    }
+    for (const auto& [name, target] : set.links) {
+      if (auto made = to->make_link(name, target); !made) return problem(made.error());
+    }
   }
   share_out(loads, kReaders, [&] {
-    return [&](Load& load) { load.done = load_image(filesystem, *load.image, options.to); };
+    return
+        [&](Load& load) { load.done = load_image(filesystem, *load.image, to ? &*to : nullptr); };
   });
   std::uint64_t bytes = 0;
   for (const Load& load : loads) {
     if (!load.done) return problem(load.done.error());
     bytes += load.image->attributes.size_bytes;
+  }
+  if (to && set.is_directory) {
+    if (auto checked = check_copy(*to, set, options.to); !checked) return problem(checked.error());
   }
   return bytes;
 }

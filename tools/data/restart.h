@@ -14,8 +14,9 @@ namespace stdchk::tools {
 
 /// Reads or copies (to options.to) whole images of the ranks `mine`, several at once. Returns their
 /// bytes. With as many images as ranks each rank has its own; otherwise neighbours share images.
-Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem,
-                                   const std::vector<SetImage>& images,
+/// Images of all ranks are copied by each call, so that a node has the whole directory; without
+/// options.to the calls share them, too.
+Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem, const ChosenSet& set,
                                    const std::vector<std::uint32_t>& mine,
                                    const RestartOptions& options);
 
@@ -27,6 +28,7 @@ int go_on(const RestartOptions& options, const std::string& set);
 struct Loaded {
   std::string set;
   std::size_t images = 0;
+  const char* word = "images";  ///< of a directory: "files"
   std::uint64_t bytes = 0;
   std::uint32_t ranks = 0;
   std::size_t nodes = 0;

@@ -2,11 +2,10 @@
 #include <map>
 
 #include "core/base/units.h"
-#include "core/policy/image_name.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/hosts.h"
-#include "tools/base/set_names.h"
+#include "tools/base/show.h"
 #include "tools/data/restart.h"
 #include "tools/pool/job.h"
 
@@ -118,15 +117,14 @@ Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
   if (!located) return problem(located.error());
   const auto places = find_places(options, located->pool);
   if (!places) return problem(places.error());
-  client::Filesystem& filesystem = *located->filesystem;
-  const auto set = choose_set(filesystem, located->attributes.id, options.set);
+  const auto set = choose_set(*located, options.set);
   if (!set) return problem(set.error());
   if (!*set) return std::nullopt;
   Loaded loaded;
-  loaded.set = name_of_set(**set);
-  const auto images = images_of(filesystem, located->attributes.id, **set);
-  if (!images) return problem(images.error());
-  for (const SetImage& image : *images) loaded.bytes += image.attributes.size_bytes;
+  loaded.set = (*set)->name;
+  loaded.images = (*set)->images.size();
+  loaded.word = (*set)->word();
+  for (const SetImage& image : (*set)->images) loaded.bytes += image.attributes.size_bytes;
   const auto ends = run_on_nodes(
       places->nodes, invoked_as, located->pool,
       [&](std::size_t node) { return words_for(*places, node, loaded.set, options); },
@@ -136,7 +134,6 @@ Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
     return problem("{} was not loaded", loaded.set);
   }
   const auto last = std::ranges::max_element(ends, {}, &NodeEnd::seconds) - ends.begin();
-  loaded.images = images->size();
   loaded.ranks = places->ranks;
   loaded.nodes = ends.size();
   loaded.seconds = seconds_since(began);
@@ -152,10 +149,10 @@ int restart_on_nodes(const RestartOptions& options, const std::string& invoked_a
   } else {
     const Loaded& all = **loaded;
     fmt::print(stderr,
-               "stdchk: {}: {} images, {}, loaded for {} ranks on {} nodes in {:.3f} s; the last "
+               "stdchk: {}: {} {}, {}, loaded for {} ranks on {} nodes in {:.3f} s; the last "
                "was {}\n",
-               all.set, all.images, format_bytes(all.bytes), all.ranks, all.nodes, all.seconds,
-               all.last);
+               shown(all.set), all.images, all.word, format_bytes(all.bytes), all.ranks, all.nodes,
+               all.seconds, all.last);
   }
   if (asked_to_end()) return complain("a signal came");
   return go_on(options, *loaded ? (*loaded)->set : "none");

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -9,18 +10,19 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/base/file_time.h"
 #include "core/base/units.h"
 #include "core/files/data_ranges.h"
 #include "core/files/drain_directory.h"
-#include "core/policy/image_name.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/share_out.h"
 #include "tools/base/show.h"
 #include "tools/data/commands.h"
+#include "tools/data/drained_sets.h"
 #include "tools/drained/manifest.h"
 
 namespace stdchk::tools {
@@ -197,27 +199,19 @@ fs::path place_of(const std::string& folder, const std::string& drain) {
   return is_below ? below : fs::path();
 }
 
-bool is_of(const std::optional<ImageName>& image, const ImageName& set) {
-  return image && image->application == set.application && image->timestep == set.timestep;
-}
-
 /// The Turns order files: each turn is loaded whole before the next begins. A rank that writes an
 /// earlier timestep after a later one begins a new run for the manager
-/// (manager/state/set_generations.h). So each set of an application is loaded whole before its next
-/// set. The set that `latest` names comes last, so that it is the newest again.
+/// (manager/state/set_generations.h). So each set of a series is loaded whole before its next set.
+/// The newest complete set of a folder comes last, so that it is the newest again. Pointers come
+/// after the sets that they name.
 class Turns {
  public:
-  /// `latest`: the link of the file's folder.
-  void add(Loading loading, const std::optional<ImageName>& latest) {
-    const fs::path path = loading.relative;
-    const auto image = parse_image_name(path.filename().string());
-    if (latest && is_of(image, *latest)) {
-      last_.push_back(std::move(loading));
-    } else if (image) {
-      series_[{path.parent_path(), image->application}][image->timestep].push_back(
-          std::move(loading));
+  void add(Loading loading, const DrainedPlace& place, bool is_newest) {
+    const auto phase = static_cast<std::size_t>(place.phase);
+    if (place.phase == LoadPhase::kPointer || is_newest) {
+      last_.at(phase).push_back(std::move(loading));
     } else {
-      series_[{}][0].push_back(std::move(loading));
+      series_[place.series][{place.order, phase}].push_back(std::move(loading));
     }
   }
 
@@ -225,57 +219,65 @@ class Turns {
     std::vector<std::vector<Loading>> turns;
     for (auto& [series, sets] : series_) {
       std::size_t turn = 0;
-      for (auto& [timestep, files] : sets) {
+      for (auto& [order, files] : sets) {
         if (turn == turns.size()) turns.emplace_back();
         std::ranges::move(files, std::back_inserter(turns[turn++]));
       }
     }
-    if (!last_.empty()) turns.push_back(std::move(last_));
+    for (std::vector<Loading>& files : last_) {
+      if (!files.empty()) turns.push_back(std::move(files));
+    }
     return turns;
   }
 
  private:
-  using Sets = std::map<std::uint64_t, std::vector<Loading>>;   ///< by timestep
-  std::map<std::pair<std::string, std::string>, Sets> series_;  ///< by folder and application
-  std::vector<Loading> last_;
+  /// By the set's place in its series, and LoadPhase.
+  using Sets = std::map<std::pair<std::uint64_t, std::size_t>, std::vector<Loading>>;
+  std::map<std::string, Sets> series_;
+  std::array<std::vector<Loading>, 3> last_;  ///< by LoadPhase
 };
 
-/// The drained files to load: one set, all files, or by default the set that each `latest` link
-/// names.
+/// Returns true for a file to load: of one set, of the sets that are loaded by default, or any.
+bool is_chosen(const StageInOptions& options, DrainedSets& sets, const std::string& file,
+               const DrainedPlace& place) {
+  if (options.all) return true;
+  if (!options.set.empty()) return sets.is_of(file, options.set);
+  const std::set<std::string>& chosen = sets.chosen(place.folder);
+  return chosen.empty() || place.phase == LoadPhase::kPointer || chosen.contains(place.set);
+}
+
+/// The drained files to load: one set, all files, or by default the newest complete set of each
+/// folder and the sets that pointers name.
 Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
                                                   const DrainFolder& from) {
   auto said = read_manifests(options.path);
   if (!said) return problem(said.error());
+  DrainedSets sets(options.path, from);
+  for (const ManifestFile& file : *said) sets.add(file.below);
   Turns turns;
-  std::map<std::string, std::optional<ImageName>> links;  // by folder
   for (ManifestFile& file : *said) {
-    const fs::path path = file.path;
-    const std::string folder = path.parent_path();
-    const auto [latest, added] = links.try_emplace(folder);
-    if (added) {
-      const fs::path link = fs::path(file.below).parent_path() / "latest";
-      latest->second = parse_set_name(from.link_target(link.string()).value_or(""));
-    }
-    std::optional<ImageName> wanted;
-    if (!options.all) wanted = options.set.empty() ? latest->second : parse_set_name(options.set);
-    if (wanted && !is_of(parse_image_name(path.filename().string()), *wanted)) continue;
+    const DrainedPlace place = sets.place_of(file.below);
+    if (!is_chosen(options, sets, file.below, place)) continue;
+    const bool is_newest = !place.set.empty() && place.set == sets.newest(place.folder);
     Loading loading;
     loading.relative = file.below;
     loading.said = std::move(file);
-    turns.add(std::move(loading), latest->second);
+    turns.add(std::move(loading), place, is_newest);
   }
   auto all = turns.take();
-  if (all.empty()) return problem("no file in {} or below is of the chosen set", options.path);
-  return all;
+  if (!all.empty()) return all;
+  if (options.set.empty())
+    return problem("no file in {} or below is of the chosen set", options.path);
+  return problem(
+      "no file in {} or below is of the set {}. A set has a name such as app.*.T7, or that of a "
+      "directory by the rule set=directory (stdchk set list)",
+      options.path, options.set);
 }
 
 }  // namespace
 
 int run_stage_in(const StageInOptions& options) {
   const auto began = Clock::now();
-  if (!options.set.empty() && !parse_set_name(options.set)) {
-    return complain(fmt::format("--set {} is not of the form A.*.Tj", options.set));
-  }
   const auto from = DrainDirectory(options.path).open();
   if (!from) return complain(from.error().text);
   auto turns = choose(options, *from);

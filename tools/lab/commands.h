@@ -14,7 +14,7 @@ namespace stdchk::tools {
 struct RestartTestOptions {
   std::string pool;
   std::string path;  ///< a folder of the pool
-  std::string set;   ///< A.*.Tj; empty: the newest complete set
+  std::string set;   ///< a set's name; empty: the newest complete set
   std::uint32_t readers = 64;
   bool json = false;
   // On several nodes, as in RestartOptions:

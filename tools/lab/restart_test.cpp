@@ -4,11 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/units.h"
-#include "core/policy/image_name.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/process.h"
-#include "tools/base/set_names.h"
 #include "tools/base/share_out.h"
 #include "tools/base/show.h"
 #include "tools/data/set_images.h"
@@ -22,7 +20,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kReadBytes = limits::kMiB;
 
-/// The loading of one rank's image.
+/// The loading of one image.
 struct Load {
   SetImage image;
   double seconds = 0;  ///< seconds from the common beginning to the image's last byte
@@ -53,6 +51,10 @@ void load_all(client::Filesystem& filesystem, Clock::time_point began, std::uint
   });
 }
 
+std::string image_text(const SetImage& image) {
+  return image.rank ? fmt::format("the image of rank {}", *image.rank) : image.name;
+}
+
 constexpr const char* kNoSet =
     "no set in that folder is complete; see stdchk set list, or name a set with --set";
 
@@ -81,9 +83,9 @@ int test_on_nodes(const RestartTestOptions& options, const std::string& invoked_
                {"mb_per_s", rate}});
   } else {
     fmt::print(
-        "{}: {} images, {} for {} ranks on {} nodes in {:.3f} s ({:.0f} MB/s); the last was {}\n",
-        all.set, all.images, format_bytes(all.bytes), all.ranks, all.nodes, all.seconds, rate,
-        all.last);
+        "{}: {} {}, {} for {} ranks on {} nodes in {:.3f} s ({:.0f} MB/s); the last was {}\n",
+        shown(all.set), all.images, all.word, format_bytes(all.bytes), all.ranks, all.nodes,
+        all.seconds, rate, all.last);
   }
   return kExitGood;
 }
@@ -95,39 +97,37 @@ int run_restart_test(const RestartTestOptions& options, const std::string& invok
   const auto began = Clock::now();
   auto located = locate(options.pool, options.path, limits::kWindowBytesDefault);
   if (!located) return complain(located.error().text);
-  client::Filesystem& filesystem = *located->filesystem;
-  const FileId folder = located->attributes.id;
-  auto set = choose_set(filesystem, folder, options.set);
+  auto set = choose_set(*located, options.set);
   if (!set) return complain(set.error().text);
   if (!*set) return complain(kNoSet);
-  auto images = images_of(filesystem, folder, **set);
-  if (!images) return complain(images.error().text);
-  std::vector<Load> loads(images->size());
-  for (std::size_t i = 0; i < loads.size(); ++i) loads[i].image = std::move((*images)[i]);
-  load_all(filesystem, began, options.readers, loads);
+  std::vector<Load> loads;
+  for (SetImage& image : (*set)->images) loads.push_back({std::move(image), 0, {}});
+  load_all(*located->filesystem, began, options.readers, loads);
   const Load* slowest = nullptr;
   std::uint64_t bytes = 0;
   for (const Load& one : loads) {
     if (!one.done) {
-      return complain(fmt::format("the image of rank {} cannot be read: {}", one.image.rank,
-                                  describe(one.done.error())));
+      return complain(
+          fmt::format("{} cannot be read: {}", image_text(one.image), describe(one.done.error())));
     }
     bytes += one.image.attributes.size_bytes;
     if (slowest == nullptr || one.seconds > slowest->seconds) slowest = &one;
   }
   if (slowest == nullptr) return complain("the images of that set were removed");
   const double rate = static_cast<double>(bytes) / 1e6 / slowest->seconds;
-  const std::string name = name_of_set(**set);
   if (options.json) {
-    print(Json{{"set", name},
+    print(Json{{"set", (*set)->name},
                {"images", loads.size()},
                {"bytes", bytes},
                {"seconds", slowest->seconds},
-               {"slowest_rank", slowest->image.rank},
+               {"slowest_rank", slowest->image.rank ? Json(*slowest->image.rank) : Json()},
+               {"slowest_file", slowest->image.name},
                {"mb_per_s", rate}});
   } else {
-    fmt::print("{}: {} images, {} in {:.3f} s ({:.0f} MB/s); the last was that of rank {}\n", name,
-               loads.size(), format_bytes(bytes), slowest->seconds, rate, slowest->image.rank);
+    fmt::print("{}: {} {}, {} in {:.3f} s ({:.0f} MB/s); the last was {}\n", shown((*set)->name),
+               loads.size(), (*set)->word(), format_bytes(bytes), slowest->seconds, rate,
+               slowest->image.rank ? fmt::format("that of rank {}", *slowest->image.rank)
+                                   : shown(slowest->image.name));
   }
   return kExitGood;
 }

@@ -86,6 +86,10 @@ TEST_CASE("settings of the policy and rules are read from one line") {
   CHECK(settings->policy.find(PolicyKey::kCopies));
   CHECK(settings->rules.at("set") == "directory");
   CHECK(settings->rules.at("marker").empty());
+  CHECK(settings->policy.get(PolicyKey::kImages) == 1);
+  for (const char* text : {"preset=dcp images=8", "images=8 preset=dcp"}) {
+    CHECK(parse_folder_settings(text)->policy.get(PolicyKey::kImages) == 8);
+  }
   CHECK_FALSE(parse_folder_settings("keep"));
   CHECK_FALSE(parse_folder_settings("set"));
 }

@@ -151,18 +151,42 @@ TEST_CASE("a directory is a complete set when its marker is there and nothing in
   CHECK(trainer.latest() == "step-1");
 }
 
-TEST_CASE("a marker without other files makes no directory whole") {
+TEST_CASE("a checkpoint of one file is whole: the file is its own marker") {
+  Training training("/pfs");
+  auto& [world, benefactor, client, trainer] = training;
+  trainer.set_policy("set=directory set-names=step-* marker=model.ckpt pointer=latest keep=1");
+  for (const char* step : {"step-1", "step-2"}) {
+    trainer.make_directory(step);
+    trainer.write(std::string(step) + "/model.ckpt");
+    trainer.write("latest", kPointerBytes);
+    training.live(2);
+  }
+  CHECK(trainer.set("step-2").complete);
+  CHECK_FALSE(client.lookup("step-1"));
+  // The pointer does not wait for other files.
+  CHECK(named(benefactor).back().first == "latest");
+  CHECK(client.call(msg::StatPool{})->drain_pending_files == 0);
+}
+
+TEST_CASE("the marker of a program that writes other files first is not alone in a whole set") {
+  const auto [preset, marker] =
+      GENERATE(std::pair("criu", "inventory.img"),
+               std::pair("dmtcp", "dmtcp_restart_script_1-2.sh"), std::pair("dcp", ".metadata"),
+               std::pair("megatron", ".metadata"), std::pair("adios", "profiling.json"));
+  INFO(preset);
   Training training;
   auto& [world, benefactor, client, trainer] = training;
-  trainer.set_policy("set=directory marker=Header");
-  trainer.make_directory("chk00020");
-  trainer.write("chk00020/Header");
+  trainer.set_policy("preset=" + std::string(preset));
+  const std::string directory = std::string(preset) == "megatron" ? "iter_0000001"
+                                : std::string(preset) == "adios"  ? "step-1.bp"
+                                                                  : "step-1";
+  trainer.make_directory(directory);
+  trainer.write(directory + "/" + marker);
   world.pass(2s);
-  CHECK_FALSE(trainer.set("chk00020").complete);
-  CHECK(trainer.latest().empty());
-  trainer.write("chk00020/Level_0");
+  CHECK_FALSE(trainer.set(directory).complete);
+  trainer.write(directory + "/other");
   world.pass(2s);
-  CHECK(trainer.set("chk00020").complete);
+  CHECK(trainer.set(directory).complete);
 }
 
 TEST_CASE("a number of files, a pointer or a user says that a directory is whole") {

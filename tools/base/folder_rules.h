@@ -6,6 +6,8 @@
 
 #include "client/api/filesystem.h"
 #include "core/policy/folder_settings.h"
+#include "core/policy/set_naming.h"
+#include "tools/base/problem.h"
 
 namespace stdchk::tools {
 
@@ -18,8 +20,13 @@ using RulesInForce = std::map<std::string, RuleInForce, std::less<>>;  ///< by k
 
 /// Returns the rules that the folder itself has.
 Result<RulesInForce> own_rules(client::Filesystem& filesystem, FileId folder);
-/// Returns the rules in force for the folder at `path`. A key without a rule is absent.
-RulesInForce find_rules(const std::string& pool, const std::string& path);
+/// Returns the rules in force for the folder at `path`, which is relative to the pool's root. A key
+/// without a rule is absent. Cost: two requests for each folder of the path.
+Outcome<RulesInForce> find_rules(client::Filesystem& filesystem, const std::string& path);
+/// Returns the value of a rule; empty without the rule. It refers to `rules`.
+std::string_view value_of(const RulesInForce& rules, std::string_view key);
+/// Returns how names of images are read where `rules` are in force and sets are no directories.
+SetNaming naming_of(const RulesInForce& rules);
 /// Sets and removes the rules of `settings`, and repeats the settings of the policy as an
 /// attribute, which goes to the drain directory. `own`: the folder's own policy after the change.
 Status store_rules(client::Filesystem& filesystem, FileId folder, const FolderSettings& settings,

@@ -1,9 +1,8 @@
-#include "tools/ask/folder_rules.h"
+#include "tools/base/folder_rules.h"
 
 #include <filesystem>
 
 #include "core/policy/set_rules.h"
-#include "tools/base/connection.h"
 
 namespace stdchk::tools {
 namespace {
@@ -47,19 +46,30 @@ Result<RulesInForce> own_rules(client::Filesystem& filesystem, FileId folder) {
   return rules;
 }
 
-RulesInForce find_rules(const std::string& pool, const std::string& path) {
+Outcome<RulesInForce> find_rules(client::Filesystem& filesystem, const std::string& path) {
   RulesInForce rules;
   bool is_own = true;
-  for (fs::path at = fs::absolute(path).lexically_normal();; at = at.parent_path()) {
-    const auto located = locate(pool, at.string());
-    if (!located) break;
-    const auto own = own_rules(*located->filesystem, located->attributes.id);
-    if (!own) break;
+  for (fs::path at = path;; at = at.parent_path()) {
+    const auto folder = filesystem.resolve(at.string());
+    if (!folder) return failed(at.empty() ? "/" : at.string(), folder.error());
+    const auto own = own_rules(filesystem, folder->id);
+    if (!own) return failed(at.empty() ? "/" : at.string(), own.error());
     for (const auto& [key, rule] : *own) rules.try_emplace(key, RuleInForce{rule.value, is_own});
     is_own = false;
-    if (located->attributes.id == kRootFile || at == at.parent_path()) break;
+    if (at.empty()) break;
   }
   return rules;
+}
+
+std::string_view value_of(const RulesInForce& rules, std::string_view key) {
+  const auto found = rules.find(key);
+  return found == rules.end() ? std::string_view{} : std::string_view(found->second.value);
+}
+
+SetNaming naming_of(const RulesInForce& rules) {
+  const std::string_view series = value_of(rules, "series");
+  const bool is_usable = !series.empty() && SetNaming::problem_of(series).empty();
+  return is_usable ? SetNaming(series) : SetNaming();
 }
 
 Status store_rules(client::Filesystem& filesystem, FileId folder, const FolderSettings& settings,

@@ -1,0 +1,251 @@
+"""Tests that `restart`, `restart-test`, `stage-in` and the policy `end` work on sets of any kind: directories with a
+marker and a pointer, and names by a pattern of the folder."""
+
+import filecmp
+import json
+import os
+import stat
+import subprocess
+
+import pytest
+from conftest import Pool
+from pool_directory_sets_test import RULES, lose, set_rules, sets_of, write_checkpoint
+from processes import BIN, run, wait_until
+
+MIB = 1 << 20
+SETS = {  # names of a set's files with a {} for the timestep, the rules, and the set's name
+    "directory": (("step-{}/a/0.bin", "step-{}/a/1.bin", "step-{}/.metadata"), RULES, "step-{}"),
+    "pattern": (("melt.{}.0", "melt.{}.1", "melt.{}.base"), ("preset=lammps", "images=2"), "melt.{}.*"),
+    "file": (("md_step{}.cpt",), ("preset=gromacs",), "md_step{}.cpt"),
+}
+
+
+def write_set(folder, kind, timestep):
+    names, _, name = SETS[kind]
+    for file in names:
+        path = folder / file.format(timestep)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(MIB + len(file)))
+    return name.format(timestep)
+
+
+def make_folder(pool, kind, *timesteps, settings=(), name=None):
+    """A folder of complete sets of this kind. Returns the folder."""
+    folder = pool.mount / (name or kind)
+    set_rules(pool, folder, *SETS[kind][1], *settings)
+    for timestep in timesteps:
+        write_set(folder, kind, timestep)
+    return folder
+
+
+def is_same(one, other, names):
+    return all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
+
+
+def start_rank(pool, folder, rank, *words, ranks=2, run_name="first"):
+    return subprocess.Popen(
+        [BIN / "stdchk", "restart", "--rank", str(rank), "--ranks", str(ranks), "--run", run_name, *words, folder,
+         "--", "sh", "-c", "echo $STDCHK_RESTART_SET"],
+        env=pool.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def restart(pool, folder, *words, ranks=2, run_name="first"):
+    """Restarts all ranks. Returns the set that each has found."""
+    started = [start_rank(pool, folder, rank, *words, ranks=ranks, run_name=run_name) for rank in range(ranks)]
+    ends = [one.communicate(timeout=60) for one in started]
+    assert [one.returncode for one in started] == [0] * ranks, ends
+    return [out.strip() for out, _ in ends]
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_ranks_restart_from_a_set_of_any_kind(pool, kind):
+    pool.up(benefactors=2, memory="128M", drain=False)
+    folder = make_folder(pool, kind, "0010", "0020")
+    names = [name.format("0020") for name in SETS[kind][0]]
+    wanted = SETS[kind][2].format("0020")
+    wait_until(lambda: sets_of(pool, folder)[wanted]["complete"], "the set")
+    # Each node has all files of a directory, and the files of a pattern that are of no rank.
+    nodes = [pool.folder / f"node{rank}" for rank in (0, 1)]
+    for node in nodes:
+        node.mkdir()
+    started = [start_rank(pool, folder, rank, "--to", nodes[rank]) for rank in (0, 1)]
+    ends = [one.communicate(timeout=60) for one in started]
+    assert [out.strip() for out, _ in ends] == [wanted] * 2, ends
+    own = [[names[0], names[2]], [names[1], names[2]]] if kind == "pattern" else [names, names]
+    for node, mine in zip(nodes, own, strict=True):
+        assert sorted(str(path.relative_to(node)) for path in node.rglob("*") if path.is_file()) == sorted(mine)
+        assert is_same(node, folder, mine)
+    # An older set, by its name, without copies. The first set was not drained.
+    older = SETS[kind][2].format("0010")
+    assert restart(pool, folder, "--set", older, ranks=3, run_name="older") == [older] * 3
+    found = json.loads(pool.stdchk("restart-test", "--json", folder).stdout)
+    size = sum((folder / name).stat().st_size for name in names)
+    assert (found["set"], found["images"], found["bytes"]) == (wanted, len(names), size)
+    assert json.loads(pool.stdchk("restart-test", "--json", "--set", older, folder).stdout)["set"] == older
+    refused = pool.stdchk("restart-test", "--set", "nothing", folder, check=False)
+    assert refused.returncode == 2
+    assert "there is no set nothing in that folder; stdchk set list shows the sets" in refused.stderr
+
+
+def test_a_copy_of_a_directory_is_the_directory(pool):
+    pool.up(benefactors=1, memory="128M", drain=False)
+    folder = make_folder(pool, "directory", 1)
+    step = folder / "step-1"
+    (step / "empty").mkdir()
+    (step / "parent").symlink_to("../step-0")
+    (step / "again.sh").write_text("#!/bin/sh\n")
+    (step / "again.sh").chmod(0o755)
+    local = pool.folder / "local"
+    local.mkdir()
+    # Both ranks have the same folder, as on one node.
+    assert restart(pool, folder, "--to", local) == ["step-1"] * 2
+    copy = local / "step-1"
+    assert os.readlink(copy / "parent") == "../step-0"
+    assert (copy / "empty").is_dir()
+    assert stat.S_IMODE((copy / "again.sh").stat().st_mode) == 0o700
+    assert not list(local.rglob(".stdchk-*"))
+    assert is_same(copy, step, ["again.sh", ".metadata", "a/0.bin", "a/1.bin"])
+    # A file of another checkpoint in the copy would make a mixture.
+    (copy / "stray").write_text("old")
+    alone = start_rank(pool, folder, 0, "--to", local, ranks=1, run_name="stray")
+    assert f"{copy}/stray is no file of the set step-1. Remove {copy}, and start again" in alone.communicate(timeout=60)[1]
+    assert alone.returncode == 2
+    # Root's copy follows no link, and stays out of another user's folder.
+    for planted in ("link", "folder"):
+        other = pool.folder / planted
+        other.mkdir()
+        target = pool.folder / f"{planted}.target"
+        target.mkdir()
+        if planted == "link":
+            (other / "step-1").symlink_to(target)
+        else:
+            (other / "step-1").mkdir()
+            os.chown(other / "step-1", 65534, 65534)
+        alone = start_rank(pool, folder, 0, "--to", other, ranks=1, run_name=planted)
+        said = alone.communicate(timeout=60)[1]
+        assert alone.returncode == 2, said
+        assert "cannot be made" in said if planted == "link" else "belongs to another user (uid 65534)" in said
+        assert not list(target.iterdir())
+
+
+def test_a_folder_that_is_itself_a_set_is_refused_with_the_command_to_use(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    folder = make_folder(pool, "directory", 1)
+    for words in (["restart-test"], ["restart", "--rank", 0, "--ranks", 1, "--run", "x"]):
+        done = pool.stdchk(*words, folder / "step-1", check=False)
+        assert done.returncode == 2
+        assert "step-1 is itself a set. Give the folder above it, and --set 'step-1'" in done.stderr
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_a_drained_set_of_any_kind_is_loaded_into_another_pool(pool, kind, tmp_path):
+    pool.up(benefactors=2, memory="128M")
+    folder = make_folder(pool, kind, "0010", "0020")
+    if kind == "directory":
+        (folder / "latest").write_text("step-0020\n")
+    wait_until(lambda: sets_of(pool, folder)[SETS[kind][2].format("0020")]["complete"], "the set")
+    pool.down("--drain")
+    drained = pool.drain / kind
+    names = {step: [name.format(step) for name in SETS[kind][0]] for step in ("0010", "0020")}
+    other = Pool(tmp_path)
+    try:
+        other.up(benefactors=2, memory="128M", drain=False)
+        set_rules(other, other.mount / "new", *SETS[kind][1])
+        pointers = 1 if kind == "directory" else 0
+        found = json.loads(other.stdchk("stage-in", "--json", "--to", other.mount / "new", drained).stdout)
+        assert (found["files"], found["bad"]) == (len(names["0020"]) + pointers, [])
+        assert is_same(other.mount / "new", drained, names["0020"])
+        wanted = SETS[kind][2].format("0020")
+        wait_until(lambda: sets_of(other, other.mount / "new")[wanted]["latest"], "the newest set")
+        assert set(sets_of(other, other.mount / "new")) == {wanted}
+        # The older set, by its name.
+        older = SETS[kind][2].format("0010")
+        (other.mount / "old").mkdir()
+        found = json.loads(other.stdchk("stage-in", "--json", "--set", older, "--to", other.mount / "old", drained).stdout)
+        assert (found["files"], found["bad"]) == (len(names["0010"]), [])
+        assert is_same(other.mount / "old", drained, names["0010"])
+        set_rules(other, other.mount / "all", *SETS[kind][1])
+        other.stdchk("stage-in", "--all", "--to", other.mount / "all", drained)
+        assert is_same(other.mount / "all", drained, names["0010"] + names["0020"])
+        wait_until(lambda: sets_of(other, other.mount / "all")[wanted]["latest"], "the newest set of all")
+        refused = other.stdchk("stage-in", "--set", "nothing", drained, check=False)
+        assert refused.returncode == 2
+        assert "or below is of the set nothing. A set has a name such as app.*.T7, or that of a directory" in refused.stderr
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_an_unfinished_directory_is_not_loaded_by_default(pool, tmp_path):
+    pool.up(benefactors=2, memory="128M")
+    folder = pool.mount / "run"
+    set_rules(pool, folder, *RULES)
+    write_checkpoint(folder, 1)
+    (folder / "step-2").mkdir()
+    (folder / "step-2" / "__0_0.distcp").write_bytes(os.urandom(MIB))
+    pool.down("--drain")
+    assert (pool.drain / "run" / "step-2" / "__0_0.distcp").exists()
+    other = Pool(tmp_path)
+    try:
+        other.up(benefactors=2, memory="128M", drain=False)
+        other.stdchk("stage-in", pool.drain)
+        assert sorted(os.listdir(other.mount / "run")) == ["latest", "step-1"]
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_what_a_lost_pool_left_is_loaded_into_the_next_pool_and_restarted_from(pool):
+    pool.up(benefactors=2, memory="128M")
+    folder = make_folder(pool, "directory", 1, 2)
+    (folder / "latest").write_text("step-2")
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    lose(pool)
+    pool.up(benefactors=2, memory="128M")
+    found = json.loads(pool.stdchk("stage-in", "--json", pool.drain / "directory").stdout)
+    assert (found["files"], found["bad"]) == (4, [])
+    assert found["bytes"] == found["checked_bytes"]
+    local = pool.folder / "local"
+    local.mkdir()
+    assert restart(pool, folder, "--to", local) == ["step-2"] * 2
+    assert is_same(local, pool.drain / "directory", [name.format(2) for name in SETS["directory"][0]])
+    pool.stdchk("safe", folder / "step-2")
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_a_job_that_ends_well_leaves_what_the_policy_says(pool, kind):
+    pool.up(benefactors=2, memory="128M")
+    for end in ("remove", "last", "keep"):
+        folder = make_folder(pool, kind, 1, 2, 3, settings=(f"end={end}",), name=end)
+        (folder / "result").write_text("42\n")
+        if kind == "directory":
+            (folder / "latest").write_text("step-3\n")
+        wait_until(lambda at=folder: sets_of(pool, at)[SETS[kind][2].format(3)]["latest"], "the newest set")
+    pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
+    count = len(SETS[kind][0])
+    removed = 5 * count + (1 if kind == "directory" else 0)  # with the pointer, which would name a set that is gone
+    done = pool.stdchk("down", "--success", pool.mount)
+    assert f"{removed} images of the job that has ended well were removed" in done.stdout
+    for end, left in (("remove", []), ("last", [3]), ("keep", [1, 2, 3])):
+        there = pool.drain / end
+        files = {str(path.relative_to(there)) for path in there.rglob("*")
+                 if path.is_file() and not path.is_symlink() and not path.name.startswith(".stdchk")}
+        wanted = {name.format(step) for name in SETS[kind][0] for step in left} | {"result"}
+        if kind == "directory" and left:
+            wanted.add("latest")
+        assert files == wanted
+        assert os.path.lexists(there / "latest") == bool(left)
+        assert len([path for path in there.iterdir() if path.is_dir()]) == (len(left) if kind == "directory" else 0)
+    assert run(BIN / "stdchk", "verify", pool.drain).returncode == 0
+
+
+def test_a_directory_that_the_pointer_names_outlives_the_job(pool):
+    """The job has ended between its last checkpoint and the pointer to it."""
+    pool.up(benefactors=2, memory="128M")
+    folder = make_folder(pool, "directory", 1, 2, 3, settings=("end=last",))
+    (folder / "latest").write_text("step-2\n")
+    pool.stdchk("set", "pin", folder / "step-1")
+    pool.stdchk("down", "--success", pool.mount)
+    there = pool.drain / "directory"
+    assert {path.name for path in there.iterdir() if path.is_dir()} == {"step-1", "step-2", "step-3"}
+    assert (there / "latest").read_text() == "step-2\n"
