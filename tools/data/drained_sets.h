@@ -16,15 +16,15 @@
 
 namespace stdchk::tools {
 
-/// The order in which the files of one set are loaded: a program, and the pool, take a set for
-/// whole when its marker is there.
+/// The order in which the files of a set are loaded. A set with its marker counts as complete, so
+/// the marker follows all members.
 enum class LoadPhase : std::uint8_t { kMember, kMarker, kPointer };
 
 /// A DrainedPlace says where a drained file belongs.
 struct DrainedPlace {
-  std::string folder;  ///< path of the folder whose set it is; without a set, of its own folder
+  std::string folder;  ///< path of the set's folder; of the file's folder if `set` is empty
   std::string set;     ///< empty: of no set
-  std::string series;  ///< the sets of one series are loaded one after the other
+  std::string series;  ///< sets with the same series are loaded in turn, by `order`
   /// Orders the sets of a series: the timestep, or the time of the newest file of a directory.
   std::uint64_t order = 0;
   LoadPhase phase = LoadPhase::kMember;
@@ -61,7 +61,7 @@ class DrainedSets {
     std::uint64_t images = 0;
     std::string text(const char* key) const;
   };
-  /// The files of a set that is a directory.
+  /// A set that is a directory: its number of files, and their times.
   struct Directory {
     std::uint64_t members = 0;
     bool has_marker = false;
