@@ -1,5 +1,5 @@
-"""Tests that `restart`, `restart-test`, `stage-in` and the policy `end` work on sets of any kind: directories with a
-marker and a pointer, and names by a pattern of the folder."""
+"""Tests `restart`, `restart-test`, `stage-in` and the policy `end` with directories, which have a marker and a pointer,
+and with names by a pattern."""
 
 import filecmp
 import json
@@ -64,7 +64,7 @@ def test_ranks_restart_from_a_set_of_any_kind(pool, kind):
     names = [name.format("0020") for name in SETS[kind][0]]
     wanted = SETS[kind][2].format("0020")
     wait_until(lambda: sets_of(pool, folder)[wanted]["complete"], "the set")
-    # Each node has all files of a directory, and the files of a pattern that are of no rank.
+    # Each node gets a whole directory. Of a pattern it gets its rank's image, and files such as "base".
     nodes = [pool.folder / f"node{rank}" for rank in (0, 1)]
     for node in nodes:
         node.mkdir()
@@ -97,7 +97,7 @@ def test_a_copy_of_a_directory_is_the_directory(pool):
     (step / "again.sh").chmod(0o755)
     local = pool.folder / "local"
     local.mkdir()
-    # Both ranks have the same folder, as on one node.
+    # Two ranks of one node copy to one folder.
     assert restart(pool, folder, "--to", local) == ["step-1"] * 2
     copy = local / "step-1"
     assert os.readlink(copy / "parent") == "../step-0"
@@ -240,7 +240,7 @@ def test_a_job_that_ends_well_leaves_what_the_policy_says(pool, kind):
 
 
 def test_a_directory_that_the_pointer_names_outlives_the_job(pool):
-    """The job has ended between its last checkpoint and the pointer to it."""
+    """The job ended after step-3, before it wrote the pointer to step-3."""
     pool.up(benefactors=2, memory="128M")
     folder = make_folder(pool, "directory", 1, 2, 3, settings=("end=last",))
     (folder / "latest").write_text("step-2\n")
