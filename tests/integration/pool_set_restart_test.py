@@ -64,7 +64,7 @@ def test_ranks_restart_from_a_set_of_any_kind(pool, kind):
     names = [name.format("0020") for name in SETS[kind][0]]
     wanted = SETS[kind][2].format("0020")
     wait_until(lambda: sets_of(pool, folder)[wanted]["complete"], "the set")
-    # Each node gets a whole directory. Of a pattern it gets its rank's image, and files such as "base".
+    # Each node gets a whole directory. With a pattern, each rank gets its own image and the base file.
     nodes = [pool.folder / f"node{rank}" for rank in (0, 1)]
     for node in nodes:
         node.mkdir()
