@@ -13,7 +13,7 @@ import urllib.request
 from typing import ClassVar
 
 import pytest
-from processes import PATIENCE, ROOT, children_of, is_running, run, stopped, wait_until
+from processes import BIN, PATIENCE, ROOT, children_of, is_running, run, stopped, wait_until
 
 MIB = 1 << 20
 IMAGES = 8
@@ -208,7 +208,8 @@ def test_an_answer_without_end_is_no_notice():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     waits = subprocess.Popen(
         [ROOT / "scripts/cloud/notice", "gcp", "--every", "0.1"], stderr=subprocess.DEVNULL, start_new_session=True,
-        env=os.environ | {"STDCHK_METADATA": f"http://127.0.0.1:{server.server_port}"})
+        env=os.environ | {"STDCHK_METADATA": f"http://127.0.0.1:{server.server_port}",
+                          "PATH": f"{BIN}:{os.environ['PATH']}"})
     try:
         wait_until(lambda: len(Endless.sent) >= 2 or waits.poll() is not None, "two questions")
         assert waits.poll() is None

@@ -45,9 +45,12 @@ def fuse_for_all():
 
 @pytest.fixture(scope="module")
 def programs():
-    """Copies the programs to a folder where all users may run them."""
+    """Copies the programs and the scripts of sites to a folder where all users may run them."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-programs-"))
     folder.chmod(0o755)
+    for name in ("site", "slurm/prolog"):
+        (folder / "scripts" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "scripts" / name, folder / "scripts" / name)
     yield programs_for_all(folder / "bin")
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -58,6 +61,7 @@ def tree(programs):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stdchk-places-"))
     folder.chmod(0o755)
     (folder / "bin").symlink_to(programs)
+    (folder / "scripts").symlink_to(programs.parent / "scripts")
     yield folder
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
         if line.split()[4].startswith(f"{folder}/"):
@@ -275,7 +279,7 @@ def notes_of_jobs(owner, mode, mount):
 
 
 def end_the_job(tree):
-    return run(ROOT / "scripts" / "site", "end", "stdchk-test-9", NOBODY, NOBODY, socket.gethostname(),
+    return run(tree / "scripts" / "site", "end", "stdchk-test-9", NOBODY, NOBODY, socket.gethostname(),
                env={"PATH": os.environ["PATH"], "STDCHK_BIN": str(tree / "bin"), "STDCHK_END_SECONDS": "15"})
 
 
@@ -309,6 +313,20 @@ def test_the_sites_end_of_a_job_leaves_the_mount_of_a_later_pool(tree):
 
 
 @needs_root
+def test_a_site_whose_script_no_job_can_read_is_told_why(tree):
+    hidden = tree / "hidden"
+    shutil.copytree(tree / "scripts", hidden)
+    hidden.chmod(0o700)
+    said, programs = tree / "said", tree / "fake"
+    programs.mkdir()
+    (programs / "logger").write_text(f'#!/bin/sh\necho "$@" >>{said}\n')
+    (programs / "logger").chmod(0o755)
+    run(hidden / "site", "begin", "stdchk-test-9", NOBODY, NOBODY, "node", "node", tree, "mem=64M",
+        env={"PATH": f"{programs}:{os.environ['PATH']}"})
+    assert f"given up: the job's user cannot read {hidden}/site" in said.read_text()
+
+
+@needs_root
 @pytest.mark.parametrize("by", ["option", "comment"])
 def test_the_prologue_of_root_runs_nothing_that_a_jobs_options_say(tree, by):
     user = User(tree, NOBODY)
@@ -328,7 +346,7 @@ def test_the_prologue_of_root_runs_nothing_that_a_jobs_options_say(tree, by):
                    "SLURM_JOB_ID": "stdchk-test-9", "SLURM_JOB_UID": str(NOBODY), "SLURM_JOB_GID": str(NOBODY),
                    "SLURM_JOB_NODELIST": "x", "SLURMD_NODENAME": socket.gethostname(), "SLURM_JOB_WORK_DIR": str(work), **wish}
     with notes_of_jobs(NOBODY, 0o700, tree / "mount"):
-        assert run(ROOT / "scripts" / "slurm" / "prolog", env=environment).returncode == 0
+        assert run(tree / "scripts" / "slurm" / "prolog", env=environment).returncode == 0
         end_the_job(tree)
     assert "no pool: no option is called" in said.read_text()
     assert not ran.exists()

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sysconfig
 import threading
 import time
 
@@ -31,7 +32,9 @@ def installed_files():
     """Paths below the root when the prefix is /usr."""
     text = subprocess.run(["meson", "introspect", str(BUILD), "--installed"], check=True, capture_output=True,
                           text=True).stdout
-    return [path.replace("/usr/local/", "usr/") for path in json.loads(text).values()]
+    # Without dpkg-dev, meson puts libraries into lib64 on Debian, too.
+    libraries = f"usr/lib/{sysconfig.get_config_var('MULTIARCH')}/"
+    return [path.replace("/usr/local/", "usr/").replace("usr/lib64/", libraries) for path in json.loads(text).values()]
 
 
 def matches(path, pattern):
@@ -115,7 +118,7 @@ def test_a_pool_starts_from_what_is_installed(installed, tmp_path):
             "STDCHK_SECRET_FILE": str(record.parent / "secret"), "XDG_RUNTIME_DIR": str(tmp_path / "none"),
             "HOME": "/nonexistent", "TMPDIR": str(tmp_path),
         }
-        (library,) = installed.glob("lib/**/libstdchk-preload.so")
+        (library,) = installed.glob("lib*/**/libstdchk-preload.so")
         preloaded = others | {"LD_LIBRARY_PATH": str(library.parent), "LD_PRELOAD": str(library),
                               "STDCHK_PREFIX": "/stdchk"}
         shown = subprocess.run(["cat", "/stdchk/app.N0.T1"], env=preloaded, capture_output=True, timeout=60 * PATIENCE)
