@@ -133,7 +133,8 @@ TEST_CASE("a client refuses a manager of an earlier epoch, and tells it of the l
   CHECK(scene.client->registered());
 }
 
-TEST_CASE("what only asks is asked under the number that a manager gives that has come back") {
+TEST_CASE(
+    "a request that changes nothing is repeated under the number that a restarted manager gives") {
   Scene scene;
   scene.manager.epoch = Epoch{257};
   scene.manager.number = ClientId{200};
@@ -146,7 +147,8 @@ TEST_CASE("what only asks is asked under the number that a manager gives that ha
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
 }
 
-TEST_CASE("what only asks goes on when the manager has ended the client's lease") {
+TEST_CASE(
+    "a request that changes nothing is repeated when the manager has ended the client's lease") {
   Scene scene;
   scene.manager.number = ClientId{200};
   bool good = false;
@@ -184,7 +186,9 @@ void for_each_question(const Visit& visit) {
 
 }  // namespace
 
-TEST_CASE("every request that changes nothing is asked of the next manager, as the client of now") {
+TEST_CASE(
+    "every request that changes nothing is sent to the next manager, under the client's present "
+    "number") {
   std::size_t asked = 0;
   for_each_question([&]<class M>(const M& request) {
     CAPTURE(M::kName);
@@ -246,7 +250,7 @@ TEST_CASE("an open that a manager has not answered is asked of the next one") {
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
 }
 
-TEST_CASE("what leaves something at the manager is answered also after its deadline") {
+TEST_CASE("an answer that leaves a resource at the manager is handled also after its deadline") {
   Scene scene;
   int lost = 0;
   std::vector<SessionId> late;
@@ -315,7 +319,7 @@ TEST_CASE("a change that nobody was sent is asked for under the next number, ano
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{sent ? 100U : 200U}});
 }
 
-TEST_CASE("what must wait for something else is sent after that, as what it was, once") {
+TEST_CASE("a request that must wait for another request is sent after it, unchanged and once") {
   Scene scene;
   bool may_go = true;
   int answers = 0;
@@ -343,7 +347,7 @@ TEST_CASE("what must wait for something else is sent after that, as what it was,
   CHECK(answers == 1);
 }
 
-TEST_CASE("what ends something at the manager arrives, however late") {
+TEST_CASE("a request that ends a resource at the manager is delivered, however late") {
   Scene scene;
   scene.manager.mute = true;
   const bool sent = GENERATE(false, true);

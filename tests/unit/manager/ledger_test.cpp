@@ -145,7 +145,8 @@ TEST_CASE("a client that comes back is counted once, under whatever number") {
   CHECK(totals_of(*scene.client).writers.closed_bytes == 350);
 }
 
-TEST_CASE("what a client has told stays when it dies, and another one is added to it") {
+TEST_CASE(
+    "the figures of a client stay when it dies, and the figures of another client are added") {
   Scene scene;
   {
     TestClient writer(scene, "writer");

@@ -382,7 +382,7 @@ TEST_CASE("a client's number is its own: another member that resumes it gets one
   CHECK(resumed->client == given->client);
 }
 
-TEST_CASE("no member ends a manager by telling of a later one, or of records that it has lost") {
+TEST_CASE("no member ends a manager by naming a later epoch, or records that the manager lacks") {
   TestPool pool;
   Actor client(pool, "client", pool.member(Role::kClient));
   Actor lender(pool, "lender", pool.member(Role::kBenefactor));
@@ -683,7 +683,7 @@ TEST_CASE("a member that listens where the manager was is told nothing") {
   pool.start_manager();
 }
 
-TEST_CASE("one benefactor that comes twice, or as another one, makes no majority for a standby") {
+TEST_CASE("one benefactor that comes twice, or under another id, makes no majority for a standby") {
   TestPool pool;
   Actor one(pool, "one", pool.member(Role::kBenefactor));
   Actor two(pool, "two", pool.member(Role::kBenefactor));

@@ -25,7 +25,7 @@ struct Folder {
 
 }  // namespace
 
-TEST_CASE("what one part of a job tells, the others read") {
+TEST_CASE("a word that one part of a job publishes is read by the others") {
   const Folder folder;
   const Meeting meeting(folder.path);
   CHECK(!meeting.manager());
@@ -39,7 +39,8 @@ TEST_CASE("what one part of a job tells, the others read") {
   CHECK(meeting.answers().failures == "n2: no memory");
 }
 
-TEST_CASE("who waits for all parts and removes the folder removes no word that is still written") {
+TEST_CASE(
+    "removing the folder after a wait for all parts removes no word that is still being written") {
   for (int i = 0; i < 500; ++i) {
     const Folder folder;
     const Meeting meeting(folder.path);
@@ -61,7 +62,7 @@ TEST_CASE("a meeting in a folder that is gone is told with its path") {
   CHECK(meeting.answers().ready == 0);
 }
 
-TEST_CASE("what others can write in is no meeting, and links in one lead nowhere") {
+TEST_CASE("a folder that others can write is no meeting, and links in a meeting are not followed") {
   const Folder folder;
   const Meeting meeting(folder.path);
   REQUIRE(meeting.publish_manager("10.0.0.1:7000"));
