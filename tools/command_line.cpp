@@ -30,96 +30,98 @@ void add_whole_pool(Options& options, Chosen& chosen) {
 
 /// The hosts of a pool and its mount.
 void add_hosts(Options& options, UpOptions& up) {
-  options.text("--mount", up.mount, "DIR",
+  options.text("--mount", up.mount.directory, "DIR",
                "mount the pool here; default with --job: /tmp/stdchk-UID-jobs/JOB.mount");
   options
-      .flag("--no-mount", up.no_mount,
+      .flag("--no-mount", up.mount.name_only,
             "make no mount; --mount only names the pool, for programs that use the C library")
       .command_line_only();
-  options.count("--benefactors", up.benefactors, 1, 4096,
+  options.count("--benefactors", up.lent.benefactors, 1, 4096,
                 "start this number of benefactors on each host; default: 2, with --job 1");
-  options.size("--memory", up.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
+  options.size("--memory", up.lent.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
                "memory that each benefactor lends");
-  options.text("--drain", up.drain, "DIR",
+  options.text("--drain", up.drain.directory, "DIR",
                "copy images to this directory of the parallel file system");
-  options.rate("--drain-rate", up.drain_rate, "limit of each benefactor's drain, bytes a second");
-  options.rate("--drain-total", up.drain_total,
+  options.rate("--drain-rate", up.drain.rate, "limit of each benefactor's drain, bytes a second");
+  options.rate("--drain-total", up.drain.total_rate,
                "limit of all benefactors' drain together, bytes a second");
-  options.on_off("--drain-yields", up.drain_yields,
+  options.on_off("--drain-yields", up.drain.yields,
                  "drain 8 MiB/s while somebody writes, unless memory fills up");
-  options.text("--hosts", up.hosts_file, "FILE",
+  options.text("--hosts", up.hosts.file, "FILE",
                "start the benefactors on these hosts; a line is NAME [address=ADDRESS] "
                "[memory=SIZE] [benefactors=N]");
   options.flag(
-      "--standby", up.standby,
+      "--standby", up.hosts.standby,
       "start a second manager, on the first of the hosts, which takes over from a lost manager");
-  options.text("--rsh", up.remote_shell, "COMMAND", "reach the hosts by COMMAND HOST sh -s");
-  options.flag("--mount-on-hosts", up.mount_on_hosts, "mount the pool on each host, too");
+  options.text("--rsh", up.hosts.remote_shell, "COMMAND", "reach the hosts by COMMAND HOST sh -s");
+  options.flag("--mount-on-hosts", up.mount.on_hosts, "mount the pool on each host, too");
 }
 
 /// The transport, and how images are cut and stored.
 void add_storage(Options& options, UpOptions& up) {
-  options.text("--listen", up.listen, "HOST[,HOST...]",
+  options.text("--listen", up.network.listen, "HOST[,HOST...]",
                "listen on these addresses of this host; the manager takes the first");
-  options.choice("--transport", up.transport, transport::choices(), "move bytes by this transport",
-                 transport::former_choices());
-  options.flag("--trusted-network", up.trusted_network,
+  options.choice("--transport", up.network.transport, transport::choices(),
+                 "move bytes by this transport", transport::former_choices());
+  options.flag("--trusted-network", up.network.trusted,
                "send the content of images over TCP in clear, with a tag against changes");
-  options.chunk_size("--chunk-size", up.chunk_bytes, "cut images into chunks of this size");
-  options.count("--stripe-width", up.stripe_width, 0, 1024,
+  options.chunk_size("--chunk-size", up.images.chunk_bytes, "cut images into chunks of this size");
+  options.count("--stripe-width", up.images.stripe_width, 0, 1024,
                 "spread an image over this number of benefactors; 0: the manager's default");
-  options.choice("--naming", up.naming, {"auto", "on", "off"},
+  options.choice("--naming", up.images.naming, {"auto", "on", "off"},
                  "name chunks by content and store equal chunks once; auto: where that pays");
   options.choice(
-      "--chunking", up.chunking, {"fixed", "content", "none"},
+      "--chunking", up.images.chunking, {"fixed", "content", "none"},
       "end chunks after a fixed length, or where their content says; none: fixed, without names");
-  options.redundancy("--copies", up.copies,
+  options.redundancy("--copies", up.images.copies,
                      "copies of each chunk on different hosts, or parity ec(k,m); 0: the manager's "
                      "default, one copy");
-  options.text("--topology", up.topology, "FILE",
+  options.text("--topology", up.images.topology, "FILE",
                "says which hosts fail together; a line is NAME [node=N] [rack=R] [switch=S]");
-  options.rate("--copy-rate", up.copy_rate,
+  options.rate("--copy-rate", up.upkeep.copy_rate,
                "limit of each benefactor's copying from others, bytes a second");
-  options.rate("--scrub-rate", up.scrub_rate,
+  options.rate("--scrub-rate", up.upkeep.scrub_rate,
                "limit of each benefactor's checking, bytes a second; 0: check only on request");
-  options.count("--gc-period", up.gc_period, 0, 86400,
+  options.count("--gc-period", up.upkeep.gc_period, 0, 86400,
                 "seconds between garbage collections; 0: only by stdchk gc");
-  options.size("--window", up.window_bytes, limits::kMiB, std::uint64_t{1} << 40,
+  options.size("--window", up.mount.window_bytes, limits::kMiB, std::uint64_t{1} << 40,
                "memory of the mount between write() and storage");
-  options.choice("--close", up.close_mode, {"stored", "early", "redundant"},
+  options.choice("--close", up.mount.close, {"stored", "early", "redundant"},
                  "close() waits for one copy, for nothing, or for all copies");
-  options.text("--backing", up.backing, "KIND",
+  options.text("--backing", up.lent.backing, "KIND",
                "kind of lent memory: anonymous, memfd, hugetlb, or a ramdisk directory");
-  options.text("--disk", up.disk, "DIR", "lend disk space below this directory instead of memory");
-  options.size("--log-memory", up.log_memory, 0, std::uint64_t{1} << 40,
+  options.text("--disk", up.lent.disk, "DIR",
+               "lend disk space below this directory instead of memory");
+  options.size("--log-memory", up.lent.log_memory, 0, std::uint64_t{1} << 40,
                "part of each benefactor's memory for metadata, from which a lost manager is "
                "rebuilt; 0: as a full pool needs");
-  options.on_off("--pressure", up.pressure,
+  options.on_off("--pressure", up.lent.pressure,
                  "a benefactor leaves when its host, or a control group, runs short of memory");
   options.size(
-      "--pressure-reserve", up.pressure_reserve, 0, std::uint64_t{1} << 50,
+      "--pressure-reserve", up.lent.pressure_reserve, 0, std::uint64_t{1} << 50,
       "memory that must stay available to other programs; 0: 1/32 of the machine's, at most 2 GiB");
 }
 
 /// Options of a pool in a batch job.
 void add_job(Options& options, UpOptions& up) {
-  options.flag("--job", up.job, "start the pool on the nodes of this Slurm or PBS job")
+  options.flag("--job", up.batch.all_nodes, "start the pool on the nodes of this Slurm or PBS job")
       .command_line_only();
-  options.count("--benefactor-nodes", up.benefactor_nodes, 1, 100000,
+  options.count("--benefactor-nodes", up.batch.benefactor_nodes, 1, 100000,
                 "with --job: the last N nodes lend memory; default: all");
-  options.text("--exchange", up.exchange, "DIR",
+  options.text("--exchange", up.batch.exchange, "DIR",
                "with --job: a folder that all nodes share; default: the working directory");
-  options.flag("--node", up.node, "start the part of one node; --job uses this")
+  options.flag("--node", up.batch.one_node, "start the part of one node; --job uses this")
       .command_line_only();
-  options.flag("--detach", up.detach, "with --node: return when the part works")
+  options.flag("--detach", up.batch.detach, "with --node: return when the part works")
       .command_line_only();
-  options.text("--job-id", up.job_id, "ID", "with --node: the job").command_line_only();
-  options.text("--nodes", up.nodes, "NAME,...", "with --node: the job's nodes").command_line_only();
+  options.text("--job-id", up.batch.job_id, "ID", "with --node: the job").command_line_only();
+  options.text("--nodes", up.batch.nodes, "NAME,...", "with --node: the job's nodes")
+      .command_line_only();
   options
-      .text("--undrained", up.undrained, "FILE",
+      .text("--undrained", up.records.undrained, "FILE",
             "with --node: keep the list of undrained images in this file")
       .command_line_only();
-  options.text("--lenders", up.lenders, "NAME,...", "with --node: the nodes that lend memory")
+  options.text("--lenders", up.batch.lenders, "NAME,...", "with --node: the nodes that lend memory")
       .command_line_only();
 }
 
@@ -153,25 +155,25 @@ void add_times(Options& options, AdviseOptions& advise) {
 void describe(Options& options, UpOptions& up) {
   add_hosts(options, up);
   add_storage(options, up);
-  options.text("--policy", up.policy, "SETTINGS",
+  options.text("--policy", up.images.policy, "SETTINGS",
                "policies of folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
-  options.flag("--allow-other", up.allow_other, "let other users use the mount");
+  options.flag("--allow-other", up.mount.allow_other, "let other users use the mount");
   options.flag("--encrypt", up.encrypt,
                "encrypt images, so that benefactors cannot read them; excludes --drain");
-  options.text("--report", up.report, "FILE",
+  options.text("--report", up.records.report, "FILE",
                "add the report card to this file at the end; default in a job: stdchk-ID.out where "
                "the nodes meet");
-  options.text("--safe-file", up.safe_file, "FILE",
+  options.text("--safe-file", up.records.safe_file, "FILE",
                "keep the newest drained set and its time in this file");
-  options.text("--state", up.state, "DIR", "keep the pool's state, logs and secret here");
-  options.text("--metrics", up.metrics, "[ADDRESS:]PORT",
+  options.text("--state", up.records.state, "DIR", "keep the pool's state, logs and secret here");
+  options.text("--metrics", up.records.metrics, "[ADDRESS:]PORT",
                "serve metrics to Prometheus: the first daemon here, the others at the next ports; "
                "port 0: free ports");
-  options.choice("--log-level", up.log_level, {"debug", "info", "warning", "error"},
+  options.choice("--log-level", up.records.log_level, {"debug", "info", "warning", "error"},
                  "least important lines that the daemons log");
-  options.flag("--json", up.json, "print what was started as JSON").command_line_only();
+  options.flag("--json", up.invocation.json, "print what was started as JSON").command_line_only();
   options
-      .flag("--export", up.export_mount,
+      .flag("--export", up.invocation.shell_lines,
             "print shell lines that set STDCHK_MOUNT; with --job they also drain the pool and take "
             "it down when the script ends")
       .command_line_only();
@@ -491,33 +493,33 @@ void describe(Options& options, RunOptions& run) {
       .command_line_only();
   options.count("-n,--ranks", run.ranks, 1, 4096, "containers, one for each rank")
       .command_line_only();
-  options.count("--nodes", run.nodes, 1, 64, "daemons of containers on this host")
+  options.count("--nodes", run.hosts.nodes, 1, 64, "daemons of containers on this host")
       .command_line_only();
   options
-      .text("--hosts", run.hosts, "FILE",
+      .text("--hosts", run.hosts.file, "FILE",
             "run on these hosts: a line NAME [address=ADDRESS] for each")
       .command_line_only();
-  options.flag("--job", run.in_job, "run on the nodes of this Slurm or PBS job")
+  options.flag("--job", run.hosts.in_job, "run on the nodes of this Slurm or PBS job")
       .command_line_only();
-  options.text("--rsh", run.remote_shell, "COMMAND", "reach the hosts by COMMAND HOST TEXT");
-  options.count("--spares", run.spares, 0, 4096,
+  options.text("--rsh", run.hosts.remote_shell, "COMMAND", "reach the hosts by COMMAND HOST TEXT");
+  options.count("--spares", run.hosts.spares, 0, 4096,
                 "number of nodes that wait, idle, to replace a lost node");
   options.count("--retries", run.retries, 0, 1000000,
                 "number of restarts of the job after lost nodes");
-  options.text("--every", run.every, "TIME",
+  options.text("--every", run.pace.every, "TIME",
                "time between two checkpoints, such as 10m, or never; default: as --advise");
-  options.flag("--advise", run.advise,
+  options.flag("--advise", run.pace.advise,
                "save first after a minute, then as often as the cost model of stdchk advise says");
-  options.text("--mtbf", run.mtbf, "TIME",
+  options.text("--mtbf", run.pace.mtbf, "TIME",
                "mean time between failures of one node, for --advise; default: 1825d");
   options.text("--root", run.root, "DIR",
                "base file system of the containers, or an OCI bundle, the same on all nodes");
   options.text("--criu", run.criu, "PROGRAM", "the program that saves processes");
-  options.size("--box-memory", run.box_memory_bytes, 0, std::uint64_t{1} << 50,
+  options.size("--box-memory", run.limits.memory_bytes, 0, std::uint64_t{1} << 50,
                "largest memory of each container; default: no limit");
-  options.count("--box-cpu", run.box_cpu_percent, 0, 1000000,
+  options.count("--box-cpu", run.limits.cpu_percent, 0, 1000000,
                 "largest processor time of each container, in percent of one processor");
-  options.count("--box-processes", run.box_processes, 0, 4000000,
+  options.count("--box-processes", run.limits.processes, 0, 4000000,
                 "largest number of processes and threads in each container");
   options.count("--lease", run.lease_s, 2, 3600,
                 "seconds without the coordinator after which a node ends its containers");

@@ -39,27 +39,27 @@ namespace {
 constexpr Duration kKeptAfter = std::chrono::seconds(3);
 
 int run_up(UpOptions& up) {
-  auto pool = up.job ? start_in_job(up) : start_pool(up);
+  auto pool = up.batch.all_nodes ? start_in_job(up) : start_pool(up);
   if (!pool) {
-    if (up.export_mount) fmt::print("false\n");  // makes the shell's eval fail, too
+    if (up.invocation.shell_lines) fmt::print("false\n");  // makes the shell's eval fail, too
     return complain("the pool was not started: " + pool.error().text);
   }
-  if (up.standby) {
+  if (up.hosts.standby) {
     for (const std::string& warning : metadata_warnings(*pool, kKeptAfter)) {
       fmt::print(stderr, "stdchk: {}\n", warning);
     }
   }
-  if (up.export_mount) {
+  if (up.invocation.shell_lines) {
     fmt::print("export STDCHK_MOUNT={}\n", shell_word(pool->mount));
-    if (up.no_mount) {
+    if (up.mount.name_only) {
       fmt::print("export STDCHK_MANAGER={} STDCHK_SECRET_FILE={}\n",
                  shell_word(pool->manager_address), shell_word(pool->secret_file()));
     }
-    if (up.job) fmt::print("{}", end_traps(*pool, up.invoked_as));
+    if (up.batch.all_nodes) fmt::print("{}", end_traps(*pool, up.invocation.program));
     fmt::print(stderr, "{}", describe_pool(*pool, up));
     return kExitGood;
   }
-  if (!up.json) {
+  if (!up.invocation.json) {
     fmt::print("{}", describe_pool(*pool, up));
     return kExitGood;
   }
@@ -229,7 +229,7 @@ void add_files(Subcommands& commands, const std::string& invoked_as) {
         RunOptions job;
         if (!find_job(restart.path, job)) return run_restart(restart, invoked_as);
         job.set = restart.set;
-        if (!restart.hosts.empty()) job.hosts = restart.hosts;
+        if (!restart.hosts.empty()) job.hosts.file = restart.hosts;
         return run_job(job, invoked_as);
       });
 }
@@ -252,10 +252,10 @@ void add_all(Subcommands& commands, Options& options, std::vector<std::string> w
   const std::string invoked_as = words.front();
   commands.add<UpOptions>("up", "Starts a pool on this machine and others, and mounts it.",
                           [&options, invoked_as, words = std::move(words)](UpOptions& up) {
-                            up.invoked_as = invoked_as;
-                            up.config_file = options.chosen_options().config_file();
-                            up.arguments.assign(words.begin() + 2, words.end());
-                            return up.node ? run_node_part(std::move(up)) : run_up(up);
+                            up.invocation.program = invoked_as;
+                            up.invocation.config_file = options.chosen_options().config_file();
+                            up.invocation.arguments.assign(words.begin() + 2, words.end());
+                            return up.batch.one_node ? run_node_part(std::move(up)) : run_up(up);
                           });
   commands.add<DownOptions>("down", "Unmounts a pool and ends its processes.",
                             [invoked_as](auto& down) { return run_down(down, invoked_as); });

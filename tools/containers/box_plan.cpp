@@ -115,7 +115,7 @@ std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOption
     one.environment = environment(base);
     one.hosts = hosts;
     one.host_file = host_file;
-    one.limits = {options.box_memory_bytes, options.box_cpu_percent, options.box_processes};
+    one.limits = options.limits;
   }
   return boxes;
 }
@@ -149,13 +149,13 @@ Outcome<std::string> address_of_host(const std::string& name) {
 /// The nodes of the batch job. Slurm starts the daemons by srun, PBS by the remote shell: pbsdsh
 /// does not pass standard input and output on.
 Outcome<std::vector<Place>> places_of_job(const RunOptions& options) {
-  const auto job = current_job(split_words(options.remote_shell));
+  const auto job = current_job(split_words(options.hosts.remote_shell));
   if (!job) return problem(job.error());
   std::vector<Place> places;
   for (const std::string& name : job->nodes) {
     auto address = address_of_host(name);
     if (!address) return problem(address.error());
-    std::vector<std::string> shell = split(options.remote_shell, ' ');
+    std::vector<std::string> shell = split(options.hosts.remote_shell, ' ');
     if (job->system == BatchJob::System::kSlurm) {
       shell = {"srun",
                "--overlap",
@@ -175,21 +175,21 @@ Outcome<std::vector<Place>> places_of_job(const RunOptions& options) {
 }
 
 Outcome<std::vector<Place>> places_of(const RunOptions& options) {
-  if (options.in_job && !options.hosts.empty()) {
+  if (options.hosts.in_job && !options.hosts.file.empty()) {
     return problem("--job and --hosts exclude each other");
   }
-  if (options.in_job) return places_of_job(options);
+  if (options.hosts.in_job) return places_of_job(options);
   std::vector<Place> places;
-  if (options.hosts.empty()) {
-    for (std::uint32_t i = 0; i < options.nodes; ++i) {
+  if (options.hosts.file.empty()) {
+    for (std::uint32_t i = 0; i < options.hosts.nodes; ++i) {
       places.push_back({fmt::format("node{}", i), "", {"sh", "-c"}});
     }
     return places;
   }
-  const auto hosts = read_hosts(options.hosts, 0, 0);
+  const auto hosts = read_hosts(options.hosts.file, 0, 0);
   if (!hosts) return problem(hosts.error());
   for (const Host& host : *hosts) {
-    Place place{host.name, split(host.address, ',').at(0), split(options.remote_shell, ' ')};
+    Place place{host.name, split(host.address, ',').at(0), split(options.hosts.remote_shell, ' ')};
     place.shell.push_back(host.name);
     places.push_back(std::move(place));
   }

@@ -4,29 +4,39 @@
 #include <string>
 #include <vector>
 
+#include "container/description/description.h"
+
 /// The subcommands about jobs in containers. Each prints its result and returns the exit status
 /// (base/exit_status.h).
 namespace stdchk::tools {
+
+/// The hosts on which a job in containers runs.
+struct JobHosts {
+  std::uint32_t nodes = 1;  ///< daemons on this host
+  std::string file;         ///< the job's hosts; empty: only this host
+  std::string remote_shell = "ssh";
+  bool in_job = false;  ///< on the nodes of the Slurm or PBS job that this process is in
+  std::uint32_t spares = 0;
+};
+
+/// How often a job in containers is saved.
+struct PaceOptions {
+  std::string every;    ///< time between checkpoints, or "never"; empty: as --advise
+  bool advise = false;  ///< as often as the cost model of `stdchk advise` says
+  std::string mtbf;     ///< of one node, for the cost model; empty: five years
+};
 
 struct RunOptions {
   std::string pool;
   std::string name;         ///< of the job; empty: a new one
   std::uint32_t ranks = 1;  ///< containers beside the launcher's
-  std::uint32_t nodes = 1;  ///< daemons on this host
-  std::string hosts;        ///< file with the job's hosts; empty: only this host
-  std::string remote_shell = "ssh";
-  bool in_job = false;  ///< on the nodes of the Slurm or PBS job that this process is in
-  std::uint32_t spares = 0;
+  JobHosts hosts;
   std::uint32_t retries = 3;
-  std::string every;       ///< time between checkpoints, or "never"; empty: as --advise
-  bool advise = false;     ///< as often as the cost model of `stdchk advise` says
-  std::string mtbf;        ///< of one node, for the cost model; empty: five years
+  std::uint32_t lease_s = 10;
+  PaceOptions pace;
   std::string root = "/";  ///< base file system, or an OCI bundle
   std::string criu = "criu";
-  std::uint32_t lease_s = 10;
-  std::uint64_t box_memory_bytes = 0;  ///< limits of each container; 0: none
-  std::uint32_t box_cpu_percent = 0;
-  std::uint32_t box_processes = 0;
+  container::BoxLimits limits;  ///< of each container
   std::vector<std::string> program;
   // Only for a restart:
   std::string from;  ///< folder of the job's sets

@@ -54,12 +54,21 @@ std::vector<std::string> known_jobs() {
 Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
   auto own = OwnFolder::make(job_folder(options.name), kStateRules);
   if (!own) return problem("{}", own.error());
-  const Json record{
-      {"pool", options.pool},       {"ranks", options.ranks},      {"nodes", options.nodes},
-      {"hosts", options.hosts},     {"rsh", options.remote_shell}, {"in_job", options.in_job},
-      {"spares", options.spares},   {"retries", options.retries},  {"every", options.every},
-      {"mtbf", options.mtbf},       {"root", options.root},        {"criu", options.criu},
-      {"lease_s", options.lease_s}, {"program", options.program},  {"folder", folder}};
+  const Json record{{"pool", options.pool},
+                    {"ranks", options.ranks},
+                    {"nodes", options.hosts.nodes},
+                    {"hosts", options.hosts.file},
+                    {"rsh", options.hosts.remote_shell},
+                    {"in_job", options.hosts.in_job},
+                    {"spares", options.hosts.spares},
+                    {"retries", options.retries},
+                    {"every", options.pace.every},
+                    {"mtbf", options.pace.mtbf},
+                    {"root", options.root},
+                    {"criu", options.criu},
+                    {"lease_s", options.lease_s},
+                    {"program", options.program},
+                    {"folder", folder}};
   if (const Status done = own->write_at_once(kRecord, record.dump(1) + "\n"); !done) {
     return failed("the record of the job in " + own->path(), done.error());
   }
@@ -77,14 +86,14 @@ Outcome<RunOptions> load_job(const std::string& job) {
     const Json record = Json::parse(*text);
     record.at("pool").get_to(options.pool);
     record.at("ranks").get_to(options.ranks);
-    record.at("nodes").get_to(options.nodes);
-    record.at("hosts").get_to(options.hosts);
-    record.at("rsh").get_to(options.remote_shell);
-    record.at("spares").get_to(options.spares);
+    record.at("nodes").get_to(options.hosts.nodes);
+    record.at("hosts").get_to(options.hosts.file);
+    record.at("rsh").get_to(options.hosts.remote_shell);
+    record.at("spares").get_to(options.hosts.spares);
     record.at("retries").get_to(options.retries);
-    record.at("every").get_to(options.every);
-    options.mtbf = record.value("mtbf", "");
-    options.in_job = record.value("in_job", false);
+    record.at("every").get_to(options.pace.every);
+    options.pace.mtbf = record.value("mtbf", "");
+    options.hosts.in_job = record.value("in_job", false);
     record.at("root").get_to(options.root);
     record.at("criu").get_to(options.criu);
     record.at("lease_s").get_to(options.lease_s);

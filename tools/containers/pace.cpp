@@ -16,7 +16,7 @@ constexpr const char* kNever = "never";
 
 }  // namespace
 
-Outcome<Pace> Pace::of(const RunOptions& options, std::size_t nodes) {
+Outcome<Pace> Pace::of(const PaceOptions& options, std::size_t nodes) {
   Pace pace;
   pace.advised_ = options.every.empty();
   if (options.advise && !pace.advised_) {

@@ -14,8 +14,8 @@ namespace stdchk::tools {
 /// Errors: of() names the option that is not valid.
 class Pace {
  public:
-  /// From --every, --advise and --mtbf, for a job on `nodes` nodes.
-  static Outcome<Pace> of(const RunOptions& options, std::size_t nodes);
+  /// Makes the Pace for a job on `nodes` nodes.
+  static Outcome<Pace> of(const PaceOptions& options, std::size_t nodes);
 
   /// The times come from the cost model of `stdchk advise`, not from --every.
   bool advised() const { return advised_; }

@@ -250,7 +250,7 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord
                                            const std::string& invoked_as) {
   CoordinatorSettings settings;
   settings.folder = folder;
-  settings.spares = options.spares;
+  settings.spares = options.hosts.spares;
   settings.limits.restarts_max = options.retries;
   settings.limits.lease = std::chrono::seconds(options.lease_s);
   settings.silent_max = settings.limits.lease / 2;
@@ -302,7 +302,7 @@ Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) 
   if (auto made = make_set_folder(*pool, options, folder); !made) return problem(made.error());
   fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
              options.ranks, settings->nodes.size(), folder);
-  auto pace = Pace::of(options, settings->nodes.size() - settings->spares);
+  auto pace = Pace::of(options.pace, settings->nodes.size() - settings->spares);
   if (!pace) return problem(pace.error());
   auto status = Run(options, folder, *pace).go(*pool, std::move(*settings));
   // Nothing is left to restart. After every other end the record says how.

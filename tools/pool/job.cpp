@@ -13,11 +13,13 @@
 #include <sstream>
 #include <thread>
 
+#include "core/base/units.h"
 #include "tools/base/restore.h"
 #include "tools/drained/undrained.h"
 #include "tools/pool/meeting.h"
 #include "tools/pool/member_key.h"
 #include "tools/pool/members.h"
+#include "tools/pool/up.h"
 
 namespace stdchk::tools {
 namespace {
@@ -275,7 +277,33 @@ std::vector<std::string> launch_notes(const std::string& job_id) {
   return notes;
 }
 
+/// Returns the command that starts the part of the pool on each node. `changes` are further options.
+std::vector<std::string> part_command(const std::string& program, const UpOptions& options,
+                                      const BatchJob& job,
+                                      const std::vector<std::string>& changes) {
+  std::vector<std::string> words = {program, "up"};
+  const auto add = [&](const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+  };
+  add(options.invocation.arguments);
+  // The parts run in another folder. The last of repeated options counts.
+  if (!options.drain.directory.empty()) add({"--drain", absolute_path(options.drain.directory)});
+  if (!options.records.safe_file.empty()) {
+    add({"--safe-file", absolute_path(options.records.safe_file)});
+  }
+  add({"--node", "--job-id", job.id, "--nodes", joined(job.nodes)});
+  add(changes);
+  return words;
+}
+
 }  // namespace
+
+std::vector<std::string> split_words(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
 
 Outcome<BatchJob> current_job(const std::vector<std::string>& remote_shell) {
   Outcome<BatchJob> job = problem(
@@ -300,6 +328,12 @@ std::string node_name() {
   return name;
 }
 
+bool is_listed(const std::string& nodes, const std::string& name) {
+  return std::ranges::any_of(split(nodes, ','), [&](const std::string& word) {
+    return word == name || word.substr(0, word.find('.')) == name.substr(0, name.find('.'));
+  });
+}
+
 std::string job_state_directory(const std::string& job_id) {
   return fmt::format("/tmp/stdchk-{}-jobs/{}", ::geteuid(), job_id);
 }
@@ -307,27 +341,32 @@ std::string job_state_directory(const std::string& job_id) {
 std::string job_mount(const std::string& job_id) { return job_state_directory(job_id) + ".mount"; }
 
 Outcome<PoolRecord> start_in_job(UpOptions& options) {
-  auto job = current_job(split_words(options.remote_shell));
+  auto job = current_job(split_words(options.hosts.remote_shell));
   if (!job) return problem(job.error());
-  auto program = own_program(options.invoked_as);
+  auto program = own_program(options.invocation.program);
   if (!program) return problem(program.error());
   const std::size_t count = job->nodes.size();
-  if (options.benefactor_nodes > count) {
+  if (options.batch.benefactor_nodes > count) {
     return problem("--benefactor-nodes {} are more than the {} nodes of the job",
-                   options.benefactor_nodes, count);
+                   options.batch.benefactor_nodes, count);
   }
-  if (options.benefactor_nodes == 0) options.benefactor_nodes = static_cast<std::uint32_t>(count);
-  const std::vector<std::string> lenders(job->nodes.end() - options.benefactor_nodes,
+  if (options.batch.benefactor_nodes == 0) {
+    options.batch.benefactor_nodes = static_cast<std::uint32_t>(count);
+  }
+  const std::vector<std::string> lenders(job->nodes.end() - options.batch.benefactor_nodes,
                                          job->nodes.end());
-  const std::string meeting = absolute_path(options.exchange.empty() ? "." : options.exchange);
+  const std::string meeting =
+      absolute_path(options.batch.exchange.empty() ? "." : options.batch.exchange);
   const std::string exchange = meeting + "/.stdchk-job-" + job->id;
   const std::string mount =
-      options.mount.empty() ? job_mount(job->id) : absolute_path(options.mount);
-  const std::string report = options.report.empty()
+      options.mount.directory.empty() ? job_mount(job->id) : absolute_path(options.mount.directory);
+  const std::string report = options.records.report.empty()
                                  ? fmt::format("{}/stdchk-{}.out", meeting, job->id)
-                                 : absolute_path(options.report);
+                                 : absolute_path(options.records.report);
   const std::string undrained = fmt::format("{}/stdchk-{}.undrained", meeting, job->id);
-  tell_losses(undrained, options.drain.empty() ? "" : absolute_path(options.drain), report);
+  tell_losses(undrained,
+              options.drain.directory.empty() ? "" : absolute_path(options.drain.directory),
+              report);
   std::error_code code;
   fs::remove_all(exchange, code);  // from an earlier run of a requeued job
   if (auto made = OwnFolder::make(exchange, kExchangeRules); !made) {
@@ -335,20 +374,9 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   }
   const std::string state = job_state_directory(job->id);
   if (auto made = make_private(fs::path(state).parent_path()); !made) return problem(made.error());
-  std::vector<std::string> words = {*program, "up"};
-  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
-  // The parts run in another folder. The last of repeated options counts.
-  if (!options.drain.empty()) words.insert(words.end(), {"--drain", absolute_path(options.drain)});
-  if (!options.safe_file.empty()) {
-    words.insert(words.end(), {"--safe-file", absolute_path(options.safe_file)});
-  }
-  for (const auto& word :
-       {std::string("--mount"), mount, std::string("--node"), std::string("--job-id"), job->id,
-        std::string("--nodes"), joined(job->nodes), std::string("--lenders"), joined(lenders),
-        std::string("--exchange"), exchange, std::string("--report"), report,
-        std::string("--undrained"), undrained}) {
-    words.push_back(word);
-  }
+  const auto words = part_command(*program, options, *job,
+                                  {"--mount", mount, "--lenders", joined(lenders), "--exchange",
+                                   exchange, "--report", report, "--undrained", undrained});
   const std::string log = launch_log(job->id);
   std::vector<ProcessId> launchers;
   Outcome<void> done;
@@ -357,10 +385,10 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
     if (!started) done = problem(started.error());
     if (started) launchers.push_back(*started);
   }
-  const Duration longest = kLaunchPatience + ready_longest(options.memory_bytes);
+  const Duration longest = kLaunchPatience + ready_longest(options.lent.memory_bytes);
   if (done) done = wait_for_nodes(*job, exchange, launchers, log, longest);
   if (!done) {
-    (void)stop_in_job(*job, options.invoked_as);
+    (void)stop_in_job(*job, options.invocation.program);
     for (const auto& launcher : launchers) (void)end_process(launcher, 5s);
   }
   fs::remove_all(exchange, code);  // each node's own state directory has the secret
@@ -370,7 +398,7 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   // For a shell of the job outside its nodes.
   PoolRecord elsewhere;
   elsewhere.mount = mount;
-  elsewhere.drain = options.drain;
+  elsewhere.drain = options.drain.directory;
   return elsewhere;
 }
 
@@ -398,13 +426,13 @@ std::string end_traps(const PoolRecord& pool, const std::string& invoked_as) {
 int run_node_part(UpOptions options) {
   notice_end_signals();
   const std::string name = node_name();
-  const Meeting meeting(options.exchange);
-  options.state = job_state_directory(options.job_id);
+  const Meeting meeting(options.batch.exchange);
+  options.records.state = job_state_directory(options.batch.job_id);
   Outcome<PoolRecord> record = problem("");
-  if (auto made = make_private(fs::path(options.state).parent_path()); !made) {
+  if (auto made = make_private(fs::path(options.records.state).parent_path()); !made) {
     record = problem(made.error());
   } else {
-    report(stop_part(options.job_id));  // from an earlier run of a requeued job
+    report(stop_part(options.batch.job_id));  // from an earlier run of a requeued job
     record = start_pool(options);
   }
   if (!record) {
@@ -417,7 +445,7 @@ int run_node_part(UpOptions options) {
     report(stop_pool(*record));
     return 2;
   }
-  if (!options.detach) supervise(*record);
+  if (!options.batch.detach) supervise(*record);
   return 0;
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tools/pool/down.h"
-#include "tools/pool/up.h"
+#include "tools/pool/up_options.h"
 
 namespace stdchk::tools {
 
@@ -21,11 +21,15 @@ struct BatchJob {
   std::vector<std::string> remote_shell;
 };
 
+/// Returns the words of a command, such as a remote shell's, separated by spaces.
+std::vector<std::string> split_words(const std::string& text);
 /// Reads the job from the environment that Slurm or PBS gives the batch script. Uses `remote_shell`
 /// where there is no launcher.
 Outcome<BatchJob> current_job(const std::vector<std::string>& remote_shell);
 /// The batch system's name for this node.
 std::string node_name();
+/// Whether a list of nodes, separated by commas, has this node, with or without its domain.
+bool is_listed(const std::string& nodes, const std::string& name);
 /// The state directory for this node's part of a job's pool. Not on a shared file system.
 std::string job_state_directory(const std::string& job_id);
 

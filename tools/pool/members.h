@@ -34,6 +34,9 @@ Outcome<Member> start_local(const Job& job, const std::string& directory);
 /// mount. The Problem is the daemon's own last words.
 Outcome<void> wait_ready(const Job& job, Member& member, Duration longest);
 
+/// Returns the time limit until this much memory is touched and all daemons answer.
+Duration ready_longest(std::uint64_t memory_bytes);
+
 /// A StartReport is the output of the script that starts jobs on another host.
 struct StartReport {
   std::string boot;             ///< empty: the script did not run
