@@ -1,20 +1,14 @@
-// Calls on names and attributes; the metadata cache answers most of them without the manager.
 #include "client/blocking/blocking_names.h"
 
 #include <algorithm>
-#include <chrono>
+#include <iterator>
+#include <optional>
 
 #include "core/base/limits.h"
-#include "core/base/mutex.h"
 #include "core/policy/image_name.h"
 
 namespace stdchk::client {
 namespace {
-
-using namespace std::chrono_literals;
-
-/// The longest sleep before the deadline is checked again: `clock_` need not be the system's clock.
-constexpr Duration kWaitMax = 100ms;
 
 Status check_name(std::string_view name) {
   if (name.size() > limits::kNameBytesMax) return fail(Code::kNameTooLong, "client.name");
@@ -24,79 +18,10 @@ Status check_name(std::string_view name) {
 
 }  // namespace
 
-Time BlockingNames::deadline() const { return clock_.now() + limits::kOperationDeadline; }
-
-Status BlockingNames::wait(Lock& lock, Time until, const std::function<Status()>& step) {
-  for (;;) {
-    Status status = step();
-    if (status.has_value() || status.error().code != Code::kWouldBlock) return status;
-    if (clock_.now() >= until) {
-      if (engine_->manager_lost()) return fail(Code::kManagerLost, "client.manager");
-      return fail(Code::kDeadline, "client.wait");
-    }
-    engine_->shared().changed.wait_for(lock, kWaitMax);
-  }
-}
-
-Result<msg::Reply> BlockingNames::ask(msg::Request request) {
-  // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
-  struct Waiting {
-    Mutex mutex;
-    CondVar answered;
-    std::optional<rpc::Answer> answer;
-  };
-  auto waiting = std::make_shared<Waiting>();
-  const Time until = deadline();
-  {
-    const Lock lock(engine_->shared().mutex);
-    engine_->call(std::move(request), [waiting](rpc::Answer answer) {
-      {
-        const MutexLock inner(waiting->mutex);
-        waiting->answer = std::move(answer);
-      }
-      waiting->answered.notify_one();
-    });
-  }
-  MutexLock lock(waiting->mutex);
-  while (!waiting->answer.has_value()) {
-    if (clock_.now() >= until) return fail(Code::kManagerLost, "client.call");
-    waiting->answered.wait_for(lock, kWaitMax);
-  }
-  if (!waiting->answer->has_value()) return fail(waiting->answer->error().error);
-  return std::move(**waiting->answer);
-}
-
-template <class R>
-Result<typename R::Reply> BlockingNames::ask_for(R request) {
-  if constexpr (requires { request.client; }) {
-    const Lock lock(engine_->shared().mutex);
-    request.client = engine_->client();
-  }
-  auto answer = ask(std::move(request));
-  if (!answer.has_value()) return fail(answer.error());
-  auto* reply = std::get_if<typename R::Reply>(&*answer);
-  if (reply == nullptr) return fail(Code::kMalformed, R::kName);
-  return std::move(*reply);
-}
-
-void BlockingNames::lock(const msg::SetLock& request, LockDone done) {
-  const Lock lock(engine_->shared().mutex);
-  engine_->locks().lock(request, std::move(done));
-}
-
-void BlockingNames::cancel_lock(std::uint64_t ticket) {
-  const Lock lock(engine_->shared().mutex);
-  engine_->locks().cancel(ticket);
-}
-
-Result<msg::GetLock::Reply> BlockingNames::get_lock(msg::GetLock request) {
-  return ask_for(std::move(request));
-}
-
 /// If this process writes the file, takes size and times from its session.
 Attributes BlockingNames::seen(Attributes attributes) {
-  const Lock lock(engine_->shared().mutex);
-  const SessionPtr session = engine_->sessions().find(attributes.id);
+  const Lock lock(engine().shared().mutex);
+  const SessionPtr session = engine().sessions().find(attributes.id);
   if (session == nullptr || session->ended()) return attributes;
   const Attributes now = session->attributes();
   attributes.size_bytes = now.size_bytes;
@@ -108,8 +33,8 @@ Attributes BlockingNames::seen(Attributes attributes) {
 }
 
 void BlockingNames::remember(FileId parent, std::string_view name, const Attributes& attributes) {
-  const Lock lock(engine_->shared().mutex);
-  engine_->metadata().put(parent, name, attributes);
+  const Lock lock(engine().shared().mutex);
+  engine().metadata().put(parent, name, attributes);
   note_name(attributes.id, name);
 }
 
@@ -124,16 +49,16 @@ void BlockingNames::note_name(FileId file, std::string_view name) {
 }
 
 void BlockingNames::forget(FileId parent, std::string_view name, FileId file) {
-  const Lock lock(engine_->shared().mutex);
-  engine_->metadata().forget_entry(parent, name);
-  if (file) engine_->metadata().forget_file(file);
+  const Lock lock(engine().shared().mutex);
+  engine().metadata().forget_entry(parent, name);
+  if (file) engine().metadata().forget_file(file);
 }
 
 Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
   std::optional<MetadataCache::Known> known;
   {
-    const Lock lock(engine_->shared().mutex);
-    known = engine_->metadata().entry(parent, name);
+    const Lock lock(engine().shared().mutex);
+    known = engine().metadata().entry(parent, name);
     if (known.has_value()) look_ahead_.hit(parent);
   }
   if (!known.has_value()) {
@@ -147,16 +72,16 @@ Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
 
 /// Fetches into the cache the names that a scan of the directory looks up next. Does not wait.
 void BlockingNames::look_ahead(FileId directory, std::string_view after) {
-  const Lock lock(engine_->shared().mutex);
-  if (!look_ahead_.missed(directory, clock_.now())) return;
-  msg::ReadDirectory request{engine_->client(), directory, std::string(after)};
-  engine_->call(std::move(request), [this, directory](rpc::Answer answer) {
+  const Lock lock(engine().shared().mutex);
+  if (!look_ahead_.missed(directory, clock().now())) return;
+  msg::ReadDirectory request{engine().client(), directory, std::string(after)};
+  engine().call(std::move(request), [this, directory](rpc::Answer answer) {
     if (!answer.has_value()) return;
     auto* reply = std::get_if<msg::ReadDirectory::Reply>(&*answer);
     if (reply == nullptr) return;
-    const Lock inner(engine_->shared().mutex);
+    const Lock inner(engine().shared().mutex);
     for (const msg::DirectoryEntry& entry : reply->entries) {
-      engine_->metadata().put(directory, entry.name, entry.attributes);
+      engine().metadata().put(directory, entry.name, entry.attributes);
       note_name(entry.attributes.id, entry.name);
     }
   });
@@ -170,8 +95,8 @@ Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view n
     return seen(reply->attributes);
   }
   if (reply.error().code == Code::kNotFound) {
-    const Lock lock(engine_->shared().mutex);
-    engine_->metadata().put_negative(parent, name);
+    const Lock lock(engine().shared().mutex);
+    engine().metadata().put_negative(parent, name);
   }
   return fail(reply.error());
 }
@@ -179,23 +104,23 @@ Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view n
 Result<Attributes> BlockingNames::attributes(FileId file) {
   std::optional<Attributes> known;
   {
-    const Lock lock(engine_->shared().mutex);
-    known = engine_->metadata().attributes(file);
+    const Lock lock(engine().shared().mutex);
+    known = engine().metadata().attributes(file);
   }
   if (known.has_value()) return seen(*known);
   STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}));
   {
-    const Lock lock(engine_->shared().mutex);
-    engine_->metadata().put(reply.attributes);
+    const Lock lock(engine().shared().mutex);
+    engine().metadata().put(reply.attributes);
   }
   return seen(reply.attributes);
 }
 
 Result<Attributes> BlockingNames::attributes_fresh(FileId file) {
   STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}));
-  const Lock lock(engine_->shared().mutex);
-  engine_->metadata().forget_file(file);
-  engine_->metadata().put(reply.attributes);
+  const Lock lock(engine().shared().mutex);
+  engine().metadata().forget_file(file);
+  engine().metadata().put(reply.attributes);
   return reply.attributes;
 }
 
@@ -216,13 +141,13 @@ Result<std::vector<msg::DirectoryEntry>> BlockingNames::read_directory(FileId di
   std::vector<msg::DirectoryEntry> entries;
   bool cached = false;
   {
-    const Lock lock(engine_->shared().mutex);
-    if (const auto* listing = engine_->metadata().listing(directory)) {
+    const Lock lock(engine().shared().mutex);
+    if (const auto* listing = engine().metadata().listing(directory)) {
       cached = true;
       for (const msg::DirectoryEntry& entry : *listing) {
         // An entry whose attributes are no longer cached makes the whole listing stale: ask for all
         // of it.
-        const auto known = engine_->metadata().attributes(entry.attributes.id);
+        const auto known = engine().metadata().attributes(entry.attributes.id);
         if (!(cached = known.has_value())) break;
         entries.push_back({entry.name, *known});
       }
@@ -238,8 +163,8 @@ Result<std::vector<msg::DirectoryEntry>> BlockingNames::read_directory(FileId di
       if (!reply.entries.empty()) after = reply.entries.back().name;
       std::move(reply.entries.begin(), reply.entries.end(), std::back_inserter(entries));
     }
-    const Lock lock(engine_->shared().mutex);
-    engine_->metadata().put_listing(directory, entries);
+    const Lock lock(engine().shared().mutex);
+    engine().metadata().put_listing(directory, entries);
     for (const auto& entry : entries) note_name(entry.attributes.id, entry.name);
   }
   for (msg::DirectoryEntry& entry : entries) entry.attributes = seen(entry.attributes);
@@ -249,8 +174,8 @@ Result<std::vector<msg::DirectoryEntry>> BlockingNames::read_directory(FileId di
 Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& change) {
   STDCHK_ASSIGN(const auto reply, ask_for(change));
   {
-    const Lock lock(engine_->shared().mutex);
-    engine_->metadata().put(reply.attributes);
+    const Lock lock(engine().shared().mutex);
+    engine().metadata().put(reply.attributes);
   }
   return seen(reply.attributes);
 }
@@ -308,10 +233,10 @@ Result<std::uint32_t> BlockingNames::remove(FileId parent, std::string_view name
     if (!reply.has_value()) return fail(reply.error());
     return reply->file ? reply->names_left : 1;
   }
-  const Lock lock(engine_->shared().mutex);
-  engine_->metadata().forget_name(parent, name);
-  engine_->metadata().forget_file(reply->file);
-  engine_->metadata().put(reply->directory);
+  const Lock lock(engine().shared().mutex);
+  engine().metadata().forget_name(parent, name);
+  engine().metadata().forget_file(reply->file);
+  engine().metadata().put(reply->directory);
   return reply->names_left;
 }
 
@@ -328,8 +253,8 @@ Result<std::uint32_t> BlockingNames::rename(const msg::Rename& change) {
 Status BlockingNames::set_xattr(const msg::SetXattr& change) {
   auto reply = ask_for(change);
   if (!reply.has_value()) return fail(reply.error());
-  const Lock lock(engine_->shared().mutex);
-  engine_->metadata().forget_file(change.file);
+  const Lock lock(engine().shared().mutex);
+  engine().metadata().forget_file(change.file);
   return {};
 }
 
@@ -345,63 +270,9 @@ Result<msg::GetPolicy::Reply> BlockingNames::policy(FileId file) {
 Status BlockingNames::set_policy(FileId directory, const Policy& changes) {
   auto reply = ask_for(msg::SetPolicy{{}, directory, changes});
   if (!reply.has_value()) return fail(reply.error());
-  const Lock lock(engine_->shared().mutex);
-  engine_->metadata().forget_file(directory);
+  const Lock lock(engine().shared().mutex);
+  engine().metadata().forget_file(directory);
   return {};
-}
-
-Result<msg::ListSets::Reply> BlockingNames::sets(FileId directory) {
-  return ask_for(msg::ListSets{directory});
-}
-
-Result<msg::GetDebt::Reply> BlockingNames::debt(FileId file, Version version) {
-  return ask_for(msg::GetDebt{file, version});
-}
-
-Result<msg::StatPool::Reply> BlockingNames::stat_pool() { return ask_for(msg::StatPool{}); }
-
-Result<std::pair<Attributes, ChunkMap>> BlockingNames::map(FileId file) {
-  Lock lock(engine_->shared().mutex);
-  VersionMapPtr map = engine_->maps().open(file);
-  const Status loaded = wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
-    if (map->error.has_value()) return fail(*map->error);
-    if (map->complete) return {};
-    engine_->maps().load_next(map);
-    return fail(Code::kWouldBlock, "client.map");
-  });
-  STDCHK_TRY(loaded);
-  return std::pair(map->attributes, map->map.unpacked());
-}
-
-Result<std::vector<msg::BenefactorInfo>> BlockingNames::benefactors() {
-  STDCHK_ASSIGN(auto reply, ask_for(msg::ListBenefactors{}));
-  return std::move(reply.benefactors);
-}
-
-Result<msg::DrainNow::Reply> BlockingNames::drain(FileId below) {
-  return ask_for(msg::DrainNow{below});
-}
-
-Status BlockingNames::wait_redundant(FileId file, Version version) {
-  std::uint64_t least = ~std::uint64_t{0};
-  Time until = deadline();
-  for (auto pause = 5ms;; pause = std::min(2 * pause, 200ms)) {
-    const auto debt = ask_for(msg::GetDebt{file, version});
-    // A newer version has replaced this one, and its own close waits for its copies.
-    if (!debt && debt.error().code == Code::kStale) return {};
-    if (!debt) return fail(debt.error());
-    if (debt->chunks == 0) return {};
-    if (debt->impossible) return fail(Code::kNoSpace, "client.copies: too few benefactors");
-    if (debt->bytes < least) until = deadline();
-    least = std::min(least, debt->bytes);
-    if (clock_.now() >= until) return fail(Code::kDeadline, "client.copies");
-    std::this_thread::sleep_for(pause);
-  }
-}
-
-Result<std::vector<msg::ListAborted::Entry>> BlockingNames::aborted() {
-  STDCHK_ASSIGN(auto reply, ask_for(msg::ListAborted{}));
-  return std::move(reply.entries);
 }
 
 }  // namespace stdchk::client

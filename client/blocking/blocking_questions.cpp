@@ -1,0 +1,131 @@
+#include "client/blocking/blocking_questions.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "core/base/limits.h"
+#include "core/base/mutex.h"
+
+namespace stdchk::client {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The longest sleep before the deadline is checked again: `clock_` need not be the system's clock.
+constexpr Duration kWaitMax = 100ms;
+
+}  // namespace
+
+Time BlockingQuestions::deadline() const { return clock_.now() + limits::kOperationDeadline; }
+
+Status BlockingQuestions::wait(Lock& lock, Time until, const std::function<Status()>& step) {
+  for (;;) {
+    Status status = step();
+    if (status.has_value() || status.error().code != Code::kWouldBlock) return status;
+    if (clock_.now() >= until) {
+      if (engine_->manager_lost()) return fail(Code::kManagerLost, "client.manager");
+      return fail(Code::kDeadline, "client.wait");
+    }
+    engine_->shared().changed.wait_for(lock, kWaitMax);
+  }
+}
+
+Result<msg::Reply> BlockingQuestions::ask(msg::Request request) {
+  // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
+  struct Waiting {
+    Mutex mutex;
+    CondVar answered;
+    std::optional<rpc::Answer> answer;
+  };
+  auto waiting = std::make_shared<Waiting>();
+  const Time until = deadline();
+  {
+    const Lock lock(engine_->shared().mutex);
+    engine_->call(std::move(request), [waiting](rpc::Answer answer) {
+      {
+        const MutexLock inner(waiting->mutex);
+        waiting->answer = std::move(answer);
+      }
+      waiting->answered.notify_one();
+    });
+  }
+  MutexLock lock(waiting->mutex);
+  while (!waiting->answer.has_value()) {
+    if (clock_.now() >= until) return fail(Code::kManagerLost, "client.call");
+    waiting->answered.wait_for(lock, kWaitMax);
+  }
+  if (!waiting->answer->has_value()) return fail(waiting->answer->error().error);
+  return std::move(**waiting->answer);
+}
+
+void BlockingQuestions::lock(const msg::SetLock& request, LockDone done) {
+  const Lock lock(engine_->shared().mutex);
+  engine_->locks().lock(request, std::move(done));
+}
+
+void BlockingQuestions::cancel_lock(std::uint64_t ticket) {
+  const Lock lock(engine_->shared().mutex);
+  engine_->locks().cancel(ticket);
+}
+
+Result<msg::GetLock::Reply> BlockingQuestions::get_lock(msg::GetLock request) {
+  return ask_for(std::move(request));
+}
+
+Result<msg::ListSets::Reply> BlockingQuestions::sets(FileId directory) {
+  return ask_for(msg::ListSets{directory});
+}
+
+Result<msg::GetDebt::Reply> BlockingQuestions::debt(FileId file, Version version) {
+  return ask_for(msg::GetDebt{file, version});
+}
+
+Result<msg::StatPool::Reply> BlockingQuestions::stat_pool() { return ask_for(msg::StatPool{}); }
+
+Result<std::pair<Attributes, ChunkMap>> BlockingQuestions::map(FileId file) {
+  Lock lock(engine_->shared().mutex);
+  VersionMapPtr map = engine_->maps().open(file);
+  const Status loaded = wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
+    if (map->error.has_value()) return fail(*map->error);
+    if (map->complete) return {};
+    engine_->maps().load_next(map);
+    return fail(Code::kWouldBlock, "client.map");
+  });
+  STDCHK_TRY(loaded);
+  return std::pair(map->attributes, map->map.unpacked());
+}
+
+Result<std::vector<msg::BenefactorInfo>> BlockingQuestions::benefactors() {
+  STDCHK_ASSIGN(auto reply, ask_for(msg::ListBenefactors{}));
+  return std::move(reply.benefactors);
+}
+
+Result<msg::DrainNow::Reply> BlockingQuestions::drain(FileId below) {
+  return ask_for(msg::DrainNow{below});
+}
+
+Status BlockingQuestions::wait_redundant(FileId file, Version version) {
+  std::uint64_t least = ~std::uint64_t{0};
+  Time until = deadline();
+  for (auto pause = 5ms;; pause = std::min(2 * pause, 200ms)) {
+    const auto debt = ask_for(msg::GetDebt{file, version});
+    // A newer version has replaced this one, and its own close waits for its copies.
+    if (!debt && debt.error().code == Code::kStale) return {};
+    if (!debt) return fail(debt.error());
+    if (debt->chunks == 0) return {};
+    if (debt->impossible) return fail(Code::kNoSpace, "client.copies: too few benefactors");
+    if (debt->bytes < least) until = deadline();
+    least = std::min(least, debt->bytes);
+    if (clock_.now() >= until) return fail(Code::kDeadline, "client.copies");
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+Result<std::vector<msg::ListAborted::Entry>> BlockingQuestions::aborted() {
+  STDCHK_ASSIGN(auto reply, ask_for(msg::ListAborted{}));
+  return std::move(reply.entries);
+}
+
+}  // namespace stdchk::client

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "client/api/filesystem.h"
+#include "client/engine/engine.h"
+#include "core/base/clock.h"
+
+namespace stdchk::client {
+
+/// A BlockingQuestions is the part of a Filesystem that waits for answers of the manager, and asks
+/// it about the pool, about versions, and for locks. Nothing here changes the metadata cache.
+///
+/// Owns: the engine, which the derived class makes and destroys.
+/// Threads: any.
+class BlockingQuestions : public Filesystem {
+ public:
+  Result<msg::ListSets::Reply> sets(FileId directory) override;
+  Result<msg::StatPool::Reply> stat_pool() override;
+  Result<msg::GetDebt::Reply> debt(FileId file, Version version) override;
+  Result<std::pair<Attributes, ChunkMap>> map(FileId file) override;
+  Result<std::vector<msg::BenefactorInfo>> benefactors() override;
+  Result<msg::DrainNow::Reply> drain(FileId below) override;
+  Result<std::vector<msg::ListAborted::Entry>> aborted() override;
+  void lock(const msg::SetLock& request, LockDone done) override;
+  void cancel_lock(std::uint64_t ticket) override;
+  Result<msg::GetLock::Reply> get_lock(msg::GetLock request) override;
+  Result<msg::Reply> ask(msg::Request request) override;
+  /// Waits until `version` of the file has all its copies. The deadline starts anew whenever copies
+  /// are made. Must be called without the lock.
+  Status wait_redundant(FileId file, Version version) STDCHK_EXCLUDES(engine_lock);
+
+  Engine& engine() const { return *engine_; }
+  /// Calls `step` with the lock held until it returns anything but kWouldBlock, or until the
+  /// deadline.
+  Status wait(Lock& lock, Time deadline, const std::function<Status()>& step)
+      STDCHK_REQUIRES(engine_lock);
+  Time deadline() const;
+
+ protected:
+  explicit BlockingQuestions(Clock& clock) : clock_(clock) {}
+
+  Clock& clock() const { return clock_; }
+  void set_engine(std::unique_ptr<Engine> engine) { engine_ = std::move(engine); }
+  /// Asks as this client, and returns the reply that belongs to the type of the request.
+  template <class R>
+  Result<typename R::Reply> ask_for(R request) {
+    if constexpr (requires { request.client; }) {
+      const Lock lock(engine_->shared().mutex);
+      request.client = engine_->client();
+    }
+    auto answer = ask(std::move(request));
+    if (!answer.has_value()) return fail(answer.error());
+    auto* reply = std::get_if<typename R::Reply>(&*answer);
+    if (reply == nullptr) return fail(Code::kMalformed, R::kName);
+    return std::move(*reply);
+  }
+
+ private:
+  Clock& clock_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace stdchk::client
