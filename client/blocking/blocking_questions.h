@@ -13,8 +13,8 @@
 
 namespace stdchk::client {
 
-/// A BlockingQuestions is the part of a Filesystem that waits for answers of the manager, and asks
-/// it about the pool, about versions, and for locks. Nothing here changes the metadata cache.
+/// A BlockingQuestions is the part of a Filesystem that asks the manager and waits for answers: about
+/// the pool, versions and locks. It does not change the metadata cache.
 ///
 /// Owns: the engine, which the derived class makes and destroys.
 /// Threads: any.
