@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "core/base/json_fields.h"
+
 namespace stdchk::container {
 namespace {
 
@@ -50,25 +52,25 @@ void check(bool holds, const char* field) {
 }
 
 void check_version(const Json& json) {
-  check(json.at("version").get<int>() == kVersion, "version");
+  check(integer_of<int>(json.at("version")) == kVersion, "version");
 }
 
 BoxDescription box_of(const Json& json) {
   check_version(json);
   BoxDescription box;
-  json.at("host_name").get_to(box.host_name);
-  json.at("address").get_to(box.address);
-  json.at("root").get_to(box.root);
-  json.at("directory").get_to(box.directory);
-  json.at("user").get_to(box.user);
-  json.at("group").get_to(box.group);
-  json.at("environment").get_to(box.environment);
-  json.at("hosts").get_to(box.hosts);
-  json.at("host_file").get_to(box.host_file);
+  read_field(json, "host_name", box.host_name);
+  read_field(json, "address", box.address);
+  read_field(json, "root", box.root);
+  read_field(json, "directory", box.directory);
+  read_field(json, "user", box.user);
+  read_field(json, "group", box.group);
+  read_field(json, "environment", box.environment);
+  read_field(json, "hosts", box.hosts);
+  read_field(json, "host_file", box.host_file);
   if (const auto limits = json.find("limits"); limits != json.end()) {
-    limits->at("memory_bytes").get_to(box.limits.memory_bytes);
-    limits->at("cpu_percent").get_to(box.limits.cpu_percent);
-    limits->at("processes").get_to(box.limits.processes);
+    read_field(*limits, "memory_bytes", box.limits.memory_bytes);
+    read_field(*limits, "cpu_percent", box.limits.cpu_percent);
+    read_field(*limits, "processes", box.limits.processes);
   }
   check(is_plain(box.host_name), "host_name");
   check(is_address(box.address), "address");
@@ -80,12 +82,12 @@ BoxDescription box_of(const Json& json) {
 NetworkDescription network_of(const Json& json) {
   check_version(json);
   NetworkDescription network;
-  json.at("number").get_to(network.number);
-  json.at("prefix_bits").get_to(network.prefix_bits);
-  json.at("underlay").get_to(network.underlay);
-  json.at("peers").get_to(network.peers);
-  json.at("folder").get_to(network.folder);
-  json.at("application").get_to(network.application);
+  read_field(json, "number", network.number);
+  read_field(json, "prefix_bits", network.prefix_bits);
+  read_field(json, "underlay", network.underlay);
+  read_field(json, "peers", network.peers);
+  read_field(json, "folder", network.folder);
+  read_field(json, "application", network.application);
   check(network.number > 0 && network.number <= kNetworkNumberMax, "number");
   check(network.prefix_bits >= 8 && network.prefix_bits <= 30, "prefix_bits");
   check(network.underlay.empty() || is_address(network.underlay), "underlay");
@@ -98,22 +100,22 @@ NetworkDescription network_of(const Json& json) {
 SetDescription set_of(const Json& json) {
   check_version(json);
   SetDescription set;
-  json.at("job").get_to(set.job);
-  json.at("set").get_to(set.set);
-  json.at("created").get_to(set.created);
-  json.at("program").get_to(set.program);
+  read_field(json, "job", set.job);
+  read_field(json, "set", set.set);
+  read_field(json, "created", set.created);
+  read_field(json, "program", set.program);
   for (const auto& box : json.at("boxes")) {
-    const auto number = box.at("number").get<std::uint32_t>();
+    const auto number = integer_of<std::uint32_t>(box.at("number"));
     set.boxes[number] = box_of(box.at("box"));
-    box.at("commands").get_to(set.commands[number]);
-    box.at("image_bytes").get_to(set.image_bytes[number]);
+    read_field(box, "commands", set.commands[number]);
+    read_field(box, "image_bytes", set.image_bytes[number]);
   }
   for (const auto& ask : json.at("asks")) {
-    set.asks[ask.at("name").get<std::string>()] = {ask.at("box").get<std::uint32_t>(),
-                                                   ask.at("command").get<std::uint64_t>()};
+    set.asks[ask.at("name").get<std::string>()] = {integer_of<std::uint32_t>(ask.at("box")),
+                                                   integer_of<std::uint64_t>(ask.at("command"))};
   }
-  json.at("output_bytes").get_to(set.output_bytes);
-  json.at("error_bytes").get_to(set.error_bytes);
+  read_field(json, "output_bytes", set.output_bytes);
+  read_field(json, "error_bytes", set.error_bytes);
   check(is_plain(set.job), "job");
   check(set.set > 0, "set");
   check(set.boxes.count(0) == 1, "boxes");

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -84,7 +85,9 @@ std::string Control::answer(const std::string& line) {
   }
   if (what == "fork" && question.contains("count") && question["count"].is_number_unsigned()) {
     ForkFigures figures;
-    auto names = family_.fork(name, question["count"].get<std::uint32_t>(), figures);
+    const auto count = question["count"].get<std::uint64_t>();
+    if (count > std::numeric_limits<std::uint32_t>::max()) return error("Too many clones.");
+    auto names = family_.fork(name, static_cast<std::uint32_t>(count), figures);
     if (!names) return error(names.error());
     return nlohmann::json{{"clones", *names},
                           {"start_s", figures.start_s},

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/base/json_fields.h"
 #include "core/files/mount_table.h"
 #include "tools/base/restore.h"
 #include "tools/base/running.h"
@@ -74,9 +75,8 @@ Json to_json(const PoolRecord& record) {
 /// Reads a process number; -1: impossible number.
 pid_t pid_of(const Json& json) {
   constexpr std::int64_t kPidMax = 1 << 22;  // PID_MAX_LIMIT of Linux
-  const auto number = json.get<std::int64_t>();
-  return json.is_number_integer() && number >= 0 && number <= kPidMax ? static_cast<pid_t>(number)
-                                                                      : -1;
+  const auto number = integer_of<std::int64_t>(json);
+  return number >= 0 && number <= kPidMax ? static_cast<pid_t>(number) : -1;
 }
 
 bool is_whole_path(const std::string& path) {
@@ -149,7 +149,7 @@ Outcome<PoolRecord> parse_record(const std::string& directory, const std::string
       member.role = item.at("role");
       member.host = item.at("host");
       member.process.pid = pid_of(item.at("pid"));
-      member.process.start_ticks = item.at("start_ticks");
+      read_field(item, "start_ticks", member.process.start_ticks);
       member.boot_id = item.at("boot_id");
       member.log = item.at("log");
       member.mount = item.at("mount");
@@ -162,7 +162,7 @@ Outcome<PoolRecord> parse_record(const std::string& directory, const std::string
     if (json.contains("starter")) {
       const Json& starter = json.at("starter");
       record.starter.pid = pid_of(starter.at("pid"));
-      record.starter.start_ticks = starter.at("start_ticks");
+      read_field(starter, "start_ticks", record.starter.start_ticks);
       record.starter_boot = starter.at("boot_id");
     }
     for (const auto& item : json.value("host_folders", Json::array())) {
@@ -170,7 +170,7 @@ Outcome<PoolRecord> parse_record(const std::string& directory, const std::string
     }
     const std::string fault = find_fault(record);
     return fault.empty() ? Outcome<PoolRecord>(std::move(record)) : damaged(directory, fault);
-  } catch (const Json::exception& wrong) {
+  } catch (const std::exception& wrong) {
     return damaged(directory, wrong.what());
   }
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "container/job/control.h"
+#include "core/base/json_fields.h"
 #include "core/files/own_folder.h"
 #include "tools/base/pool_record.h"
 
@@ -84,21 +85,21 @@ Outcome<RunOptions> load_job(const std::string& job) {
   options.name = job;
   try {
     const Json record = Json::parse(*text);
-    record.at("pool").get_to(options.pool);
-    record.at("ranks").get_to(options.ranks);
-    record.at("nodes").get_to(options.hosts.nodes);
-    record.at("hosts").get_to(options.hosts.file);
-    record.at("rsh").get_to(options.hosts.remote_shell);
-    record.at("spares").get_to(options.hosts.spares);
-    record.at("retries").get_to(options.retries);
-    record.at("every").get_to(options.pace.every);
+    read_field(record, "pool", options.pool);
+    read_field(record, "ranks", options.ranks);
+    read_field(record, "nodes", options.hosts.nodes);
+    read_field(record, "hosts", options.hosts.file);
+    read_field(record, "rsh", options.hosts.remote_shell);
+    read_field(record, "spares", options.hosts.spares);
+    read_field(record, "retries", options.retries);
+    read_field(record, "every", options.pace.every);
     options.pace.mtbf = record.value("mtbf", "");
     options.hosts.in_job = record.value("in_job", false);
-    record.at("root").get_to(options.root);
-    record.at("criu").get_to(options.criu);
-    record.at("lease_s").get_to(options.lease_s);
-    record.at("program").get_to(options.program);
-    record.at("folder").get_to(options.from);
+    read_field(record, "root", options.root);
+    read_field(record, "criu", options.criu);
+    read_field(record, "lease_s", options.lease_s);
+    read_field(record, "program", options.program);
+    read_field(record, "folder", options.from);
   } catch (const std::exception& error) {
     return problem("the record of job {} cannot be read: {}", job, error.what());
   }

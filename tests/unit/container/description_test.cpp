@@ -80,6 +80,18 @@ TEST_CASE("texts that are no description are refused with the field's name") {
   CHECK_FALSE(parse_network("{\"version\":1,\"number\":\"a\"}").has_value());
 }
 
+TEST_CASE("A number of a description that its field cannot hold is refused, and not cut") {
+  const std::string good = text_of(some_box());
+  for (const char* const number : {"4294967296", "-1", "1.5", "1e300", "18446744073709551616"}) {
+    std::string text = good;
+    const std::string field = R"("user":)";
+    const auto at = text.find(field) + field.size();
+    text.replace(at, text.find_first_of(",}", at) - at, number);
+    INFO(text);
+    CHECK_FALSE(parse_box(text).has_value());
+  }
+}
+
 TEST_CASE("members of a set have names that the pool knows, A.Ni.Tj") {
   CHECK(image_name("job-1", 3, 12) == "job-1.N4.T12");
   CHECK(description_name("job-1", 12) == "job-1.N0.T12");
