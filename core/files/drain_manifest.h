@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,13 @@ inline bool is_pool_file(std::string_view file_name) {
 /// Returns the text of a folder's policy; ENOENT: there is none. Refuses the same owners as
 /// open_manifest().
 Outcome<std::string> read_policy_text(const DrainFolder& folder);
+
+/// Returns the key of a file's entry in a manifest. Keys are UTF-8, but names of files need not be:
+/// a byte that is no part of a UTF-8 character is written as U+0000 and its two hexadecimal digits.
+/// No name of a file has U+0000.
+std::string manifest_key(std::string_view file_name);
+/// Returns the name of the file with this key; nothing if manifest_key() does not make that key.
+std::optional<std::string> name_of_key(std::string_view key);
 
 /// Opens the manifest of a folder; ENOENT: there is none. Refuses a manifest unless its owner is
 /// the folder's owner, root, or the user of this process. Otherwise any user who can write to the

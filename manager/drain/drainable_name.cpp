@@ -1,15 +1,28 @@
 #include "manager/drain/drainable_name.h"
 
+#include <algorithm>
+
 #include "core/base/limits.h"
-#include "core/files/drain_manifest.h"
 
 namespace stdchk::manager {
+namespace {
+
+constexpr std::string_view kReserved = ".stdchk-";
+/// Commands of the pool make these for a moment at the top: `restart` and `doctor`.
+constexpr std::string_view kOfCommands[] = {".stdchk-restart-", ".stdchk-doctor."};
+
+bool is_reserved(FileId parent, std::string_view name) {
+  if (!name.starts_with(kReserved)) return false;
+  const bool is_of_command = std::ranges::any_of(
+      kOfCommands, [&](std::string_view beginning) { return name.starts_with(beginning); });
+  return parent != kRootFile || !is_of_command;
+}
+
+}  // namespace
 
 Status check_drainable(const Pool& pool, FileId parent, std::string_view name) {
+  if (is_reserved(parent, name)) return fail(Code::kInvalidArgument, "name of the pool's own");
   if (!pool.has_drain()) return {};
-  if (is_pool_file(name) || (parent == kRootFile && name == msg::kTemporaryFolder)) {
-    return fail(Code::kInvalidArgument, "name of the pool's own");
-  }
   const File* const folder = pool.state().file(parent);
   if (folder == nullptr) return {};  // the change itself says so
   const std::size_t above = parent == kRootFile ? 0 : pool.state().path(*folder).size() + 1;

@@ -62,8 +62,8 @@ class ManifestParser final : public nlohmann::json_sax<Json> {
   bool key(std::string& name) override {
     // When a name occurs twice, the last one counts, as for other readers of manifests.
     if (depth_ == kManifest && (in_files_ = name == "files")) entries_.clear();
-    if (depth_ == kFiles) file_name_ = name;
-    if (depth_ == kFiles && in_files_) entries_.erase(name);
+    if (depth_ == kFiles) file_name_ = name_of_key(name).value_or("");
+    if (depth_ == kFiles && in_files_) entries_.erase(file_name_);
     if (depth_ == kFile || depth_ == kPiece) field_ = name;
     if (depth_ == kFile && name == "size") size_.reset();
     if (depth_ == kFile && name == "mtime") mtime_ns_.reset();

@@ -130,7 +130,8 @@ def test_names_that_could_not_be_drained_are_refused_at_once(pool):
     (pool.mount / "folder").mkdir()
     (pool.mount / "file").write_bytes(b"x")
     for folder in (pool.mount, pool.mount / "folder"):
-        for name in (".stdchk-manifest", ".stdchk-manifest.1", ".stdchk-policy", ".stdchk-lease"):
+        for name in (".stdchk-manifest", ".stdchk-manifest.1", ".stdchk-policy", ".stdchk-lease", ".stdchk-drain",
+                     ".stdchk-anything"):
             place = folder / name
             assert error_of(place.write_bytes, b"x") == errno.EINVAL
             assert error_of(place.mkdir) == errno.EINVAL
@@ -138,8 +139,10 @@ def test_names_that_could_not_be_drained_are_refused_at_once(pool):
             assert error_of(os.link, pool.mount / "file", place) == errno.EINVAL
             assert error_of(os.rename, pool.mount / "file", place) == errno.EINVAL
             assert not place.exists()
-    assert error_of((pool.mount / ".stdchk-drain").mkdir) == errno.EINVAL
-    (pool.mount / "folder" / ".stdchk-drain").mkdir()  # the pool uses this name at the top only
+    assert error_of((pool.mount / "folder" / ".stdchk-restart-1").mkdir) == errno.EINVAL
+    (pool.mount / ".stdchk-restart-1").mkdir()  # as stdchk restart makes it
+    (pool.mount / ".stdchk-restart-1").rmdir()
+    (pool.mount / ".stdchk").mkdir()
     # Paths of relative names may be longer than PATH_MAX, but no program of the pool could reach them.
     here = os.open(pool.mount, os.O_RDONLY)
     length = len(str(pool.drain))

@@ -7,31 +7,14 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "core/base/utf8.h"
+
 namespace stdchk::tools {
 namespace {
 
 /// Stands before the two digits of a byte that is not UTF-8: U+FDD0, which is no character. A name
 /// that contains it gets its bytes marked, too.
 constexpr std::string_view kMark = "\xef\xb7\x90";
-
-/// Returns the length of the UTF-8 character at the beginning of `text`; 0: there is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::size_t length = byte(0) < 0x80                       ? 1
-                             : byte(0) >= 0xc2 && byte(0) <= 0xdf ? 2
-                             : byte(0) >= 0xe0 && byte(0) <= 0xef ? 3
-                             : byte(0) >= 0xf0 && byte(0) <= 0xf4 ? 4
-                                                                  : 0;
-  if (length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
-  }
-  if (length < 3) return length;
-  // Not the shortest form, a surrogate, or above U+10FFFF (RFC 3629).
-  const bool is_bad = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) > 0x9f) ||
-                      (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) > 0x8f);
-  return is_bad ? 0 : length;
-}
 
 /// A UTF-8 character, or a byte that is no part of a UTF-8 character.
 struct Shown {

@@ -107,11 +107,12 @@ Outcome<void> read_manifest(Found& found, const DrainFolder& folder, const std::
   if (!has_files(manifest)) {
     return problem("{} is damaged", found.path_of(join(below, kManifestName)));
   }
-  for (const auto& [name, entry] : manifest["files"].items()) {
-    const std::string inner = join(below, name);
+  for (const auto& [key, entry] : manifest["files"].items()) {
+    const auto name = name_of_key(key);
+    const std::string inner = join(below, name.value_or(key));
     found.files.push_back(parse_entry(found.path_of(inner), entry));
     found.files.back().below = inner;
-    if (!is_file_name(name)) found.files.back().damaged = true;
+    if (!name || !is_file_name(*name)) found.files.back().damaged = true;
   }
   return {};
 }

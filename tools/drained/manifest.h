@@ -12,7 +12,7 @@
 
 namespace stdchk::tools {
 
-/// The manifest entries of one folder by file name; empty if the manifest is missing, damaged, or
+/// The manifest entries of one folder by manifest_key(); empty if the manifest is missing, damaged, or
 /// refused by open_manifest().
 nlohmann::json manifest_entries(const DrainFolder& folder);
 

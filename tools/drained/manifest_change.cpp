@@ -178,7 +178,7 @@ Outcome<void> change_manifest(const DrainFolder& folder, const std::string& path
 Outcome<void> forget_in_manifest(const DrainFolder& folder, const std::string& path,
                                  const std::vector<std::string>& names) {
   const auto forget = [&](Json& entries) {
-    for (const std::string& name : names) entries.erase(name);
+    for (const std::string& name : names) entries.erase(manifest_key(name));
   };
   return change_manifest(folder, path, forget, Clock::now() + kManifestPatience);
 }

@@ -11,7 +11,7 @@
 
 namespace stdchk::tools {
 
-/// Changes the entries of the manifest of one drain folder: reads them, calls `change`, and
+/// Changes the entries of the manifest of one drain folder, by manifest_key(): reads them, calls `change`, and
 /// replaces the file durably and atomically. Removes a manifest without entries.
 ///
 /// Processes on several hosts may change a manifest at once. A lock on the file serialises them;

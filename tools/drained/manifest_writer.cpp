@@ -38,12 +38,6 @@ Json pieces_of(const ChunkMap& map) {
   return pieces;
 }
 
-/// JSON is UTF-8, but file names need not be.
-bool is_utf8(const Json& text) {
-  return text.dump(-1, ' ', false, Json::error_handler_t::ignore) ==
-         text.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 /// Whether an earlier manifest's entry (arbitrary JSON) has that file size.
 bool has_size(const Json& entry, const Json& size) {
   return entry.is_object() && entry.contains("size") && entry["size"].is_number_unsigned() &&
@@ -80,7 +74,8 @@ void drop_gone(const DrainFolder& folder, Json& entries) {
   const auto names = folder.names();
   if (!names) return;
   for (auto entry = entries.begin(); entry != entries.end();) {
-    const bool is_there = std::ranges::binary_search(*names, entry.key());
+    const auto name = name_of_key(entry.key());
+    const bool is_there = name && std::ranges::binary_search(*names, *name);
     entry = is_there ? std::next(entry) : entries.erase(entry);
   }
 }
@@ -100,7 +95,7 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
     const std::tuple version(of.id, of.version, of.mtime_ns);
     const auto known = written_.find(at);
     const bool is_known = known != written_.end() && known->second == version;
-    if (!is_known && is_utf8(name)) {
+    if (!is_known) {
       auto map = filesystem.map(of.id);
       if (!map && map.error().code == Code::kNotFound) return true;  // removed just now
       if (!map) {
@@ -110,7 +105,7 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
       // A newer version gets its own drain and then its own entry.
       if (map->first.version != of.version) return true;
       auto [entries, added] = folders.try_emplace(file.parent_path(), Json::object());
-      entries->second[name] = {
+      entries->second[manifest_key(name)] = {
           {"size", of.size_bytes}, {"mtime", of.mtime_ns}, {"pieces", pieces_of(map->second)}};
     }
     written.emplace(at, version);
@@ -133,8 +128,8 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
     if (!place) {
       // The folder's owner may have replaced it. Other folders still get their manifests.
       fmt::print(stderr, "stdchk: no manifest is written: {}\n", place.error().text);
-      for (const auto& [name, entry] : found.items()) {
-        written.erase((fs::path(folder) / name).string());
+      for (const auto& [key, entry] : found.items()) {
+        written.erase((fs::path(folder) / name_of_key(key).value_or(key)).string());
       }
       continue;
     }
@@ -146,8 +141,9 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
     };
     if (auto changed = change_manifest(*place, target, change, until); !changed) return changed;
     // The drain directory may rename a file later than the pool.
-    for (const auto& [name, entry] : found.items()) {
-      if (!kept.contains(name)) written.erase((fs::path(folder) / name).string());
+    for (const auto& [key, entry] : found.items()) {
+      if (kept.contains(key)) continue;
+      written.erase((fs::path(folder) / name_of_key(key).value_or(key)).string());
     }
   }
   written_ = std::move(written);
