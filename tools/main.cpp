@@ -79,8 +79,9 @@ int run_up(UpOptions& up) {
 }
 
 int finish_down(const DownReport& report, const std::string& what) {
-  for (const auto& note : report.notes) fmt::print("{}\n", note);
-  fmt::print("{}", report.card);
+  // Both name files.
+  for (const auto& note : report.notes) fmt::print("{}\n", shown_message(note));
+  fmt::print("{}", shown_message(report.card));
   if (!report.logs.empty()) fmt::print("The logs are kept in {}\n", report.logs);
   for (const auto& trouble : report.troubles) (void)complain(trouble);
   if (!report.troubles.empty()) return kExitError;

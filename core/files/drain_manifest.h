@@ -36,9 +36,9 @@ inline bool is_pool_file(std::string_view file_name) {
 /// open_manifest().
 Outcome<std::string> read_policy_text(const DrainFolder& folder);
 
-/// Returns the key of a file's entry in a manifest. Keys are UTF-8, but names of files need not be:
-/// a byte that is no part of a UTF-8 character is written as U+0000 and its two hexadecimal digits.
-/// No name of a file has U+0000.
+/// Returns the key of a file's entry in a manifest. Keys are UTF-8, and file names may be any bytes.
+/// The key has U+0000 and two hexadecimal digits for a byte that is no part of a UTF-8 character.
+/// No file name contains U+0000.
 std::string manifest_key(std::string_view file_name);
 /// Returns the name of the file with this key; nothing if manifest_key() does not make that key.
 std::optional<std::string> name_of_key(std::string_view key);

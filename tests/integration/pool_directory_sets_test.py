@@ -256,6 +256,30 @@ def test_sets_that_can_never_be_complete_are_told_by_set_list_and_doctor(pool):
     assert [one["state"] for one in found if one["what"] == "sets"] == ["good"]
 
 
+def test_folders_whose_names_ask_for_a_policy_are_told_by_doctor_and_advise(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    for step in (1, 2):
+        for name in (f"train/step-{step}/.metadata", f"train/step-{step}/__0_0.distcp", f"md/melt.{step}.0",
+                     f"md/melt.{step}.base", f"logs/log.{step}"):
+            (pool.mount / name).parent.mkdir(parents=True, exist_ok=True)
+            (pool.mount / name).write_text(name)
+
+    def told():
+        found = json.loads(pool.stdchk("doctor", "--json", pool.mount, check=False).stdout)
+        (sets,) = [finding for finding in found if finding["what"] == "sets"]
+        return sets["state"], {one["path"]: one["suggested"] for one in sets.get("figures", [])}
+
+    assert told() == ("note", {"train": "preset=dcp", "md": "preset=lammps images=1"})
+    advice = ("advise", "--nodes", 2, "--memory", "1M", "--measure-time", 1, "--measure-size", "4M", "--table", 8)
+    said = pool.stdchk(*advice, "--mount", pool.mount).stdout
+    assert "/train: preset=dcp, as its names are those of PyTorch distributed checkpoints" in said
+    found = json.loads(pool.stdchk(*advice, "--json", "--mount", pool.mount).stdout)
+    assert {"path": "md", "settings": "preset=lammps images=1"} in found["policies"]
+    pool.stdchk("policy", "set", pool.mount / "train", "preset=dcp")
+    pool.stdchk("policy", "set", pool.mount / "md", "preset=lammps", "images=1")
+    assert told() == ("good", {})
+
+
 def test_old_directories_are_purged_and_the_newest_stays(pool):
     pool.up(benefactors=1, memory="64M", drain=False)
     run = pool.mount / "run"

@@ -52,6 +52,7 @@
 #include "core/chunk/naming.h"
 #include "core/files/drain_manifest.h"
 #include "tests/sim/checkers.h"
+#include "tests/sim/directory_script.h"
 #include "tests/sim/engine_scripts.h"
 #include "tests/sim/folder_script.h"
 #include "tests/sim/lost_bytes.h"
@@ -111,7 +112,8 @@ class Simulation {
  private:
   static Cluster::Options options(const Settings& settings, Swarm& swarm);
   static SeriesOptions series_options(std::uint64_t seed) {
-    return {1 + seed % 2, seed % 5 == 0 ? 30U : 0U, seed % 3 == 1, seed % 4 == 2 ? 2U : 1U};
+    return {1 + seed % 2, seed % 5 == 0 ? 30U : 0U, seed % 3 == 1, seed % 4 == 2 ? 2U : 1U,
+            seed % 7 < 3};
   }
   /// Long writers must outlive one death: each chunk has two places. In such a seed, only deaths
   /// make a benefactor unreachable.
@@ -158,6 +160,7 @@ class Simulation {
   Prng beside_;  ///< draws for everything outside the model
   std::vector<std::unique_ptr<FolderScript>> folders_;
   std::unique_ptr<SeriesScript> series_;
+  std::unique_ptr<DirectoryScript> directories_;
   std::unique_ptr<PlainClient> plain_;  ///< works in folders
   LostBytes lost_{cluster_, settings_.directory};
   NodeFaults faults_{cluster_, swarm_, prng_, lost_};
@@ -231,6 +234,8 @@ Simulation::Simulation(const Settings& settings)
   series_ =
       std::make_unique<SeriesScript>(cluster_, settings_.seed ^ 0x5E21E5,
                                      series_options(settings_.seed), scene_.complain, scene_.note);
+  directories_ = std::make_unique<DirectoryScript>(
+      cluster_, settings_.seed ^ 0xD12EC7, 1 + settings_.seed % 2, scene_.complain, scene_.note);
 }
 
 /// The manifest's entry for a file with that content, changed at `mtime_ns`.
@@ -357,12 +362,13 @@ void Simulation::start_beside() {
     if (beside_.chance(1, 2)) each->start_one(*plain_);
   }
   if (beside_.chance(1, 2)) series_->start_one(*plain_);
+  directories_->start_one(*plain_);
   if (beside_.chance(1, 20)) ask_about_pool(cluster_, *plain_, beside_, scene_.complain);
   if (beside_.chance(1, 40)) check_metrics(cluster_, scene_.complain);
 }
 
 bool Simulation::beside_idle() const {
-  return series_->idle() &&
+  return series_->idle() && directories_->idle() &&
          std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
@@ -562,6 +568,8 @@ void Simulation::check() {
   check_shown();
   series_->check_latest();
   series_->check_drained_latest(settings_.directory);
+  directories_->check();
+  directories_->check_drained(settings_.directory);
   for (const auto& each : processes_) {
     if (each->node().stopped) continue;
     const std::string what = each->overdue();
@@ -651,6 +659,7 @@ void Simulation::final_checks() {
   check();
   check_directory();
   series_->check_settled();
+  directories_->check_settled();
   for (const auto& each : folders_) each->check_drained(settings_.directory);
 }
 
@@ -675,6 +684,10 @@ void Simulation::final_removal() {
   series_->remove_all(*plain_);
   if (!cluster_.run_until([&] { return series_->idle(); }, 120s)) {
     complain("M9: no end of removing sets");
+  }
+  directories_->remove_all(*plain_);
+  if (!cluster_.run_until([&] { return directories_->idle(); }, 120s)) {
+    complain("M9: no end of removing directories");
   }
   plain_.reset();
   cluster_.run_for(10s);
@@ -745,7 +758,8 @@ void Simulation::print() {
       settings_.seed, wrong_.empty() ? "ok" : "WRONG", seconds(), t.opens, t.writes, t.reads,
       t.truncates, t.syncs, t.commits, t.commits_failed, t.redundant, t.redundant_failed, t.aborts,
       t.renames, t.unlinks, t.loads, t.loads_failed, t.errors, evicted_seen_, lost_.lost(),
-      on_folders, series_->operations(), swarm_.describe(), describe(cluster_.faults()), trace_);
+      on_folders, series_->operations() + directories_->operations(), swarm_.describe(),
+      describe(cluster_.faults()), trace_);
   for (const auto& each : wrong_) fmt::print("  {}\n", each);
   if (!wrong_.empty()) {
     fmt::print("again: engine-sim --seed {} --steps {}{}{}\n", settings_.seed, settings_.steps,

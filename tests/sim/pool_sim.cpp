@@ -49,7 +49,9 @@
 //                answers, restarts and rebuilds.
 //    sets        A set of images disappears only when its folder's policy allows it. The link
 //                never names a set that mixes two runs. After faults have stopped, obsolete sets
-//                are gone, and the link names the newest set.
+//                are gone, and the link names the newest set. In half of the seeds the names follow
+//                a pattern of the folder. Of directories, the link and the pointer always name a
+//                whole one.
 //    parity      Every parity block equals a second, slow computation from the chunks.
 //    copies      After faults have stopped, every chunk has the wanted copies on different hosts,
 //                where there is room.
@@ -75,6 +77,7 @@
 #include "core/base/log.h"
 #include "manager/arenas/garbage_collector.h"
 #include "tests/sim/checkers.h"
+#include "tests/sim/directory_script.h"
 #include "tests/sim/folder_script.h"
 #include "tests/sim/lost_bytes.h"
 #include "tests/sim/model.h"
@@ -114,7 +117,8 @@ class Simulation {
         cluster_(options(seed, swarm_)),
         beside_(seed ^ 0xF01D),
         ages_(series_options(seed).purge_after_s > 0),
-        series_(cluster_, seed ^ 0x5E21E5, series_options(seed), complain_one(), note_one()) {
+        series_(cluster_, seed ^ 0x5E21E5, series_options(seed), complain_one(), note_one()),
+        directories_(cluster_, seed ^ 0xD12EC7, 1 + seed % 2, complain_one(), note_one()) {
     for (std::size_t i = 0; i < kFolders; ++i) {
       folders_.push_back(std::make_unique<FolderScript>(
           cluster_, fmt::format("work{}", i), seed * kFolders + i, complain_one(), note_one()));
@@ -133,7 +137,7 @@ class Simulation {
     for (const auto& each : folders_) count += each->operations();
     return count;
   }
-  std::uint64_t set_operations() const { return series_.operations(); }
+  std::uint64_t set_operations() const { return series_.operations() + directories_.operations(); }
   /// A hash of the run; two runs of one seed have equal hashes.
   std::uint64_t trace() const { return trace_; }
   Time now() const { return cluster_.now(); }
@@ -166,7 +170,7 @@ class Simulation {
   }
 
   static SeriesOptions series_options(std::uint64_t seed) {
-    return {1 + seed % 3, seed % 4 == 0 ? 30U : 0U, false, 1};
+    return {1 + seed % 3, seed % 4 == 0 ? 30U : 0U, false, 1, seed % 2 == 0};
   }
   FolderScript::Complain complain_one() {
     return [this](const std::string& what) { complain({what}); };
@@ -225,6 +229,7 @@ class Simulation {
   const bool ages_;  ///< sets expire by the manager's time of day
   std::vector<std::unique_ptr<FolderScript>> folders_;
   SeriesScript series_;
+  DirectoryScript directories_;
   std::vector<std::unique_ptr<PlainClient>> clients_;
   std::uint64_t clients_made_ = 0;
   std::map<std::uint64_t, Running> running_;
@@ -447,12 +452,13 @@ void Simulation::start_beside() {
     if (beside_.chance(1, 2)) each->start_one(client);
   }
   if (beside_.chance(1, 2)) series_.start_one(client);
+  directories_.start_one(client);
   if (beside_.chance(1, 20)) ask_about_pool(cluster_, client, beside_, complain_one());
   if (beside_.chance(1, 40)) check_metrics(cluster_, complain_one());
 }
 
 bool Simulation::beside_idle() const {
-  return series_.idle() &&
+  return series_.idle() && directories_.idle() &&
          std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
@@ -480,6 +486,7 @@ void Simulation::kill_client() {
   }
   for (const auto& each : folders_) each->client_died(*dead);
   series_.client_died(*dead);
+  directories_.client_died(*dead);
   swarm_.happened(Event::kKillClient);
   add_client();
 }
@@ -587,6 +594,7 @@ void Simulation::check() {
   complain(check_metadata(cluster_));
   for (const auto& each : clients_) complain(each->take_wrong());
   series_.check_latest();
+  directories_.check();
   for (const auto& [number, running] : running_) {
     const bool held = running.client->node().stopped;
     if (held || now() - running.started <= limits::kOperationDeadline) continue;
@@ -623,6 +631,10 @@ void Simulation::final_removal() {
   if (!cluster_.run_until([&] { return series_.idle(); }, 120s)) {
     complain({"M9: no end of removing sets"});
   }
+  directories_.remove_all(*clients_.front());
+  if (!cluster_.run_until([&] { return directories_.idle(); }, 120s)) {
+    complain({"M9: no end of removing directories"});
+  }
   clients_.clear();
   cluster_.run_for(60s);
   complain(check_empty(cluster_));
@@ -650,6 +662,7 @@ bool Simulation::run() {
   check();
   if (!running_.empty() || !beside_idle()) complain({"M9: operations go on after the end"});
   series_.check_settled();
+  directories_.check_settled();
   for (const auto& each : clients_) {
     if (!each->registered()) complain({"a client does not come back"});
   }

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "core/policy/image_name.h"
+#include "core/policy/set_rules.h"
 #include "manager/replication/copy_planner.h"
 #include "manager/service/service.h"
 #include "tests/sim/engine_scripts.h"
@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kFolder = "series";
 constexpr const char* kApplication = "job";
+constexpr std::string_view kPattern = "{A}.{T}.{N|base}";
 constexpr std::ptrdiff_t kPinnedMax = 3;
 constexpr std::uint64_t kRounds = 64;  // number of rounds that an image's length tells apart
 
@@ -28,11 +29,21 @@ SeriesScript::SeriesScript(Cluster& cluster, std::uint64_t seed, SeriesOptions o
     : cluster_(cluster),
       prng_(seed),
       options_(options),
+      naming_(options.by_pattern ? SetNaming(kPattern) : SetNaming()),
       complain_(std::move(complain)),
       note_(std::move(note)) {}
 
-std::string SeriesScript::name(std::uint64_t timestep, std::uint64_t image) {
-  return fmt::format("{}.N{}.T{}", kApplication, image, timestep);
+std::string SeriesScript::name(std::uint64_t timestep, std::uint64_t image) const {
+  if (!options_.by_pattern) return fmt::format("{}.N{}.T{}", kApplication, image, timestep);
+  const std::string rank = image + 1 == kImages ? "base" : std::to_string(image);
+  return fmt::format("{}.{:04}.{}", kApplication, timestep, rank);
+}
+
+std::optional<std::uint64_t> SeriesScript::timestep_of(std::string set) const {
+  const std::size_t star = set.find('*');
+  if (star == std::string::npos) return std::nullopt;
+  const auto image = naming_.parse(set.replace(star, 1, options_.by_pattern ? "0" : "N0"));
+  return image ? std::optional(image->timestep) : std::nullopt;
 }
 
 template <class Argument>
@@ -59,6 +70,7 @@ void SeriesScript::start_one(PlainClient& client) {
   ++operations_;
   client_ = &client;
   if (!folder_) return make_folder();
+  if (options_.by_pattern && !has_rule_) return set_rule();
   if (!has_policy_) return set_policy();
   if (images_ == kImages ? prng_.chance(1, 20) : prng_.chance(1, 4)) return ask_for_images();
   switch (prng_.below(10)) {
@@ -94,11 +106,24 @@ void SeriesScript::make_folder() {
                }));
 }
 
+/// Sets the rule before the first image: a later change begins all sets anew.
+void SeriesScript::set_rule() {
+  msg::SetXattr request;
+  request.client = client_->id();
+  request.file = folder_;
+  request.name = std::string(kXattrRule) + "series";
+  request.value = kPattern;
+  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
+                 has_rule_ = answer.has_value();
+                 end(18);
+               }));
+}
+
 void SeriesScript::set_policy() {
   msg::SetPolicy request;
   request.client = client_->id();
   request.directory = folder_;
-  request.changes.settings = {{PolicyKey::kImages, kImages},
+  request.changes.settings = {{PolicyKey::kImages, ranks_of(kImages)},
                               {PolicyKey::kKeep, options_.keep},
                               {PolicyKey::kPurgeAfter, options_.purge_after_s},
                               {PolicyKey::kMustBeDrained, options_.must_be_drained ? 1U : 0U},
@@ -119,7 +144,7 @@ void SeriesScript::ask_for_images() {
   msg::SetPolicy request;
   request.client = client_->id();
   request.directory = folder_;
-  request.changes.settings = {{PolicyKey::kImages, images}};
+  request.changes.settings = {{PolicyKey::kImages, ranks_of(images)}};
   if_lost_ = [this] {
     images_.reset();
     settled_ = cluster_.now() + kSettle;
@@ -295,7 +320,7 @@ void SeriesScript::pin() {
   msg::SetXattr request;
   request.client = client_->id();
   request.file = folder_;
-  request.name = std::string(manager::kXattrPin) + set_name(kApplication, index + 1);
+  request.name = std::string(manager::kXattrPin) + set_of(index + 1);
   request.value = "1";
   client_->ask(request, while_running<rpc::Answer>([this, index](const rpc::Answer& answer) {
                  timesteps_[index].pinned = answer.has_value() && !may_be_gone(index + 1);
@@ -308,10 +333,11 @@ void SeriesScript::list() {
       msg::ListSets{folder_}, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
         if (!answer.has_value()) return end(12);
         for (const auto& set : std::get<msg::ListSets::Reply>(*answer).sets) {
-          const bool known = set.timestep > 0 && set.timestep <= timesteps_.size();
-          if (known && set.images <= kImages && set.drained <= set.images) continue;
-          complain_(
-              fmt::format("sets: {} images of timestep {} are listed", set.images, set.timestep));
+          const std::uint64_t timestep =
+              options_.by_pattern ? timestep_of(set.application).value_or(0) : set.timestep;
+          const bool known = timestep > 0 && timestep <= timesteps_.size();
+          if (known && set.images <= ranks_of(kImages) && set.drained <= set.images) continue;
+          complain_(fmt::format("sets: {} images of timestep {} are listed", set.images, timestep));
         }
         end(13);
       }));
@@ -325,15 +351,15 @@ void SeriesScript::check_latest() const {
   if (cluster_.manager() == nullptr || folder() == nullptr) return;
   const manager::State& state = cluster_.manager()->state();
   const auto link = state.lookup(folder_, manager::kLatestName, ClientId{});
-  const auto named = link ? parse_set_name((*link)->target) : std::nullopt;
+  const auto named = link ? timestep_of((*link)->target) : std::nullopt;
   if (!named) return;
   std::vector<std::uint64_t> sizes;
   for (const auto& [name, id] : folder()->children) {
-    const auto image = parse_image_name(name);
-    if (!image || image->timestep != named->timestep) continue;
+    const auto image = naming_.parse(name);
+    if (!image || image->timestep != *named) continue;
     sizes.push_back(state.file(id)->newest.size_bytes);
   }
-  check_named("the link", named->timestep, sizes);
+  check_named("the link", *named, sizes);
 }
 
 void SeriesScript::check_drained_latest(const std::string& drain_directory) const {
@@ -341,14 +367,14 @@ void SeriesScript::check_drained_latest(const std::string& drain_directory) cons
   const files::path there = files::path(drain_directory) / kFolder;
   std::error_code absent;
   const auto named =
-      parse_set_name(files::read_symlink(there / manager::kLatestName, absent).string());
+      timestep_of(files::read_symlink(there / manager::kLatestName, absent).string());
   if (!named) return;
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t image = 0; image < kImages; ++image) {
-    const auto size_bytes = files::file_size(there / name(named->timestep, image), absent);
+    const auto size_bytes = files::file_size(there / name(*named, image), absent);
     if (!absent) sizes.push_back(size_bytes);
   }
-  check_named("the link in the drain directory", named->timestep, sizes);
+  check_named("the link in the drain directory", *named, sizes);
 }
 
 void SeriesScript::check_named(const std::string& link, std::uint64_t timestep,
@@ -387,13 +413,13 @@ void SeriesScript::check_settled() const {
   std::uint64_t newest = 0;
   std::set<std::string> linked{""};  // targets that the link may have
   for (const manager::ImageSet& set : manager::sets_of(state, *folder())) {
-    if (set.images < kImages || set.stale > 0) continue;
+    if (set.images + set.others < kImages || set.stale > 0) continue;
     newest = set.timestep;
     if (must_count(set)) {
       complete += set.pinned || set.in_use ? 0 : 1;  // sets in use by the drain are kept besides
       linked.clear();
     }
-    linked.insert(set_name(kApplication, set.timestep));
+    linked.insert(set_of(set.timestep));
   }
   // A rewritten set may have made other sets obsolete when it became whole.
   std::uint64_t wanted = 0;

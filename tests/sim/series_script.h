@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/policy/set_naming.h"
 #include "manager/sets/set_keeper.h"
 #include "tests/sim/plain_client.h"
 
@@ -20,6 +21,8 @@ struct SeriesOptions {
   std::uint64_t purge_after_s = 0;
   bool must_be_drained = false;
   std::uint64_t drain_every = 1;
+  /// The names follow a rule `series` with zeros and a word, as LAMMPS writes them, and not A.Ni.Tj.
+  bool by_pattern = false;
 };
 
 /// A SeriesScript writes timesteps of one application, each a set of images, into a folder with a
@@ -116,15 +119,25 @@ class SeriesScript {
   template <class Argument>
   std::function<void(Argument)> while_running(std::function<void(Argument)> done);
   void end(std::uint64_t outcome);
-  static std::string name(std::uint64_t timestep, std::uint64_t image);
+  std::string name(std::uint64_t timestep, std::uint64_t image) const;
+  std::string set_of(std::uint64_t timestep) const { return naming_.set_of(name(timestep, 0)); }
+  /// Returns the timestep of a set's name, such as "job.*.T7"; nothing for other texts.
+  std::optional<std::uint64_t> timestep_of(std::string set) const;
+  /// Returns the policy's value for a set of `images` files. The base file is not counted.
+  std::uint64_t ranks_of(std::uint64_t images) const {
+    return images - (options_.by_pattern && images > 0 ? 1 : 0);
+  }
+  void set_rule();
   const manager::File* folder() const;
 
   Cluster& cluster_;
   Prng prng_;
   const SeriesOptions options_;
+  const SetNaming naming_;
   Complain complain_;
   Note note_;
   FileId folder_;  ///< none: unknown
+  bool has_rule_ = false;
   bool has_policy_ = false;
   /// images that the folder asks for; none: unknown
   std::optional<std::uint64_t> images_ = kImages;

@@ -16,7 +16,7 @@ int run_report(const ReportOptions& options) {
     return keep_files(*pool, {options.undrained, options.safe_file});
   }
   if (options.lost) {
-    fmt::print("{}", take_losses(pool->undrained, pool->drain));
+    fmt::print("{}", shown_message(take_losses(pool->undrained, pool->drain)));
     return kExitGood;
   }
   auto filesystem = connect(*pool);

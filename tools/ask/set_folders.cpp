@@ -1,20 +1,100 @@
 #include "tools/ask/set_folders.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "tools/ask/set_faults.h"
+#include "tools/ask/suggest.h"
 
 namespace stdchk::tools {
 namespace {
 
 constexpr std::size_t kFoldersMax = 10'000;
+constexpr std::size_t kNamesMax = 1000;  ///< names of a folder that are compared with presets
+constexpr std::uint64_t kSetsMin = 2;    ///< one set may look like another program's by chance
 
-/// A folder of the queue of find_faulty_folders(), with the rules of the folder above.
+/// A folder that a Walk still has to examine. `rules` are those of its parent folder.
 struct Next {
   FileId folder;
   std::string path;
   RulesInForce rules;
+};
+
+std::string join(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "/" + name;
+}
+
+/// A Walk examines all folders of a pool.
+class Walk {
+ public:
+  explicit Walk(client::Filesystem& filesystem) : filesystem_(filesystem) {}
+
+  Outcome<SetFolders> run() {
+    std::vector<Next> todo{{kRootFile, "", {}}};
+    for (std::size_t looked = 0; !todo.empty() && looked < kFoldersMax; ++looked) {
+      Next at = std::move(todo.back());
+      todo.pop_back();
+      if (auto done = examine(at, todo); !done) return problem(done.error());
+    }
+    for (auto& [path, folder] : unruled_) suggest(path, folder);
+    std::ranges::sort(found_.faulty, {}, &FaultyFolder::path);
+    return std::move(found_);
+  }
+
+ private:
+  /// A folder without rules of sets.
+  struct Unruled {
+    FolderNames names;
+    bool knows_images = false;  ///< the policy says how many images a set has
+  };
+
+  Outcome<void> examine(Next& at, std::vector<Next>& todo) {
+    const auto policy = filesystem_.policy(at.folder);
+    if (!policy) return failed(at.path, policy.error());
+    const auto own = own_rules(filesystem_, at.folder);
+    if (!own) return failed(at.path, own.error());
+    for (const auto& [key, rule] : *own) at.rules[key] = rule;
+    if (!own->empty() || !policy->own.settings.empty()) {
+      auto faults = faults_of_sets(filesystem_, at.folder, at.rules);
+      if (!faults) return problem(faults.error());
+      if (!faults->empty()) found_.faulty.push_back({at.path, std::move(*faults)});
+    }
+    const auto entries = filesystem_.read_directory(at.folder);
+    if (!entries) return failed(at.path, entries.error());
+    Unruled seen;
+    seen.knows_images = policy->effective.get(PolicyKey::kImages) > 0;
+    for (const auto& entry : *entries) {
+      if (entry.attributes.type == FileType::kDirectory) {
+        todo.push_back({entry.attributes.id, join(at.path, entry.name), at.rules});
+        if (seen.names.directories.size() < kNamesMax) seen.names.directories[entry.name];
+      } else if (seen.names.files.size() < kNamesMax) {
+        seen.names.files.push_back(entry.name);
+      }
+    }
+    if (at.rules.empty()) unruled_.emplace(at.path, std::move(seen));
+    return {};
+  }
+
+  /// Adds the folder to `fitting` if a preset matches its names. Leaves out preset=lammps-single,
+  /// which also matches log files such as "log.1".
+  void suggest(const std::string& path, Unruled& folder) {
+    for (auto& [name, files] : folder.names.directories) {
+      const auto below = unruled_.find(join(path, name));
+      if (below != unruled_.end()) files = below->second.names.files;
+    }
+    for (Suggestion& one : suggest_policies(folder.names)) {
+      const bool is_vague = one.settings.starts_with("preset=lammps-single");
+      const bool is_known = one.settings.starts_with("preset=names") && folder.knows_images;
+      if (is_vague || is_known || one.sets < kSetsMin) continue;
+      found_.fitting.push_back({path, std::move(one.settings), std::move(one.files)});
+      return;
+    }
+  }
+
+  client::Filesystem& filesystem_;
+  std::map<std::string, Unruled> unruled_;  ///< by path
+  SetFolders found_;
 };
 
 }  // namespace
@@ -39,32 +119,8 @@ Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
   return find_set_faults(seen);
 }
 
-Outcome<std::vector<FaultyFolder>> find_faulty_folders(client::Filesystem& filesystem) {
-  std::vector<FaultyFolder> out;
-  std::vector<Next> todo{{kRootFile, "", {}}};
-  for (std::size_t looked = 0; !todo.empty() && looked < kFoldersMax; ++looked) {
-    Next at = std::move(todo.back());
-    todo.pop_back();
-    const auto policy = filesystem.policy(at.folder);
-    if (!policy) return failed(at.path, policy.error());
-    const auto own = own_rules(filesystem, at.folder);
-    if (!own) return failed(at.path, own.error());
-    for (const auto& [key, rule] : *own) at.rules[key] = rule;
-    if (!own->empty() || !policy->own.settings.empty()) {
-      auto faults = faults_of_sets(filesystem, at.folder, at.rules);
-      if (!faults) return problem(faults.error());
-      if (!faults->empty()) out.push_back({at.path, std::move(*faults)});
-    }
-    const auto entries = filesystem.read_directory(at.folder);
-    if (!entries) return failed(at.path, entries.error());
-    for (const auto& entry : *entries) {
-      if (entry.attributes.type != FileType::kDirectory) continue;
-      todo.push_back({entry.attributes.id,
-                      at.path.empty() ? entry.name : at.path + "/" + entry.name, at.rules});
-    }
-  }
-  std::ranges::sort(out, {}, &FaultyFolder::path);
-  return out;
+Outcome<SetFolders> examine_set_folders(client::Filesystem& filesystem) {
+  return Walk(filesystem).run();
 }
 
 }  // namespace stdchk::tools

@@ -19,7 +19,20 @@ struct FaultyFolder {
   std::vector<std::string> faults;
 };
 
-/// Examines folders with an own policy or own rules, 10,000 folders at most.
-Outcome<std::vector<FaultyFolder>> find_faulty_folders(client::Filesystem& filesystem);
+/// A FittingFolder is a folder without rules of sets whose names look like sets of a known program.
+struct FittingFolder {
+  std::string path;      ///< relative to the pool's root
+  std::string settings;  ///< as `stdchk policy set` takes them
+  std::string files;     ///< for people: which files of which program
+};
+
+struct SetFolders {
+  std::vector<FaultyFolder> faulty;    ///< ordered by path
+  std::vector<FittingFolder> fitting;  ///< ordered by path
+};
+
+/// Examines folders: the rules of those with an own policy or own rules, and the names of those
+/// without rules. Limits: 10,000 folders, and 1000 names of each.
+Outcome<SetFolders> examine_set_folders(client::Filesystem& filesystem);
 
 }  // namespace stdchk::tools

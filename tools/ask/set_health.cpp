@@ -18,23 +18,31 @@ constexpr const char* kWhat = "sets";
 Finding examine_sets(const PoolRecord& pool) {
   auto filesystem = connect(pool);
   if (!filesystem) return {Kind::kBad, kWhat, filesystem.error().text, "see `stdchk status`", {}};
-  const auto faulty = find_faulty_folders(**filesystem);
-  if (!faulty) return {Kind::kNote, kWhat, faulty.error().text, "see `stdchk status`", {}};
-  if (faulty->empty()) {
+  const auto folders = examine_set_folders(**filesystem);
+  if (!folders) return {Kind::kNote, kWhat, folders.error().text, "see `stdchk status`", {}};
+  if (folders->faulty.empty() && folders->fitting.empty()) {
     return {Kind::kGood, kWhat, "the rules of all folders fit their names", "", {}};
   }
-  Finding finding{Kind::kNote, kWhat, "", "see `stdchk policy get DIR` and `stdchk set list DIR`",
-                  nlohmann::json::array()};
+  Finding finding{Kind::kNote, kWhat, "", "", nlohmann::json::array()};
   std::size_t count = 0;
-  for (const FaultyFolder& folder : *faulty) {
+  const auto add = [&](const std::string& path, const std::string& sentence) {
+    if (count++ >= kShownMax) return;
+    if (!finding.found.empty()) finding.found += "; ";
+    finding.found += shown(fmt::format("/{}: {}", path, sentence));
+  };
+  for (const FaultyFolder& folder : folders->faulty) {
     finding.figures.push_back({{"path", folder.path}, {"warnings", folder.faults}});
-    for (const std::string& fault : folder.faults) {
-      if (count++ >= kShownMax) continue;
-      if (!finding.found.empty()) finding.found += "; ";
-      finding.found += shown(fmt::format("/{}: {}", folder.path, fault));
-    }
+    for (const std::string& fault : folder.faults) add(folder.path, fault);
+  }
+  for (const FittingFolder& folder : folders->fitting) {
+    finding.figures.push_back({{"path", folder.path}, {"suggested", folder.settings}});
+    add(folder.path, fmt::format("no rule says which files are a set; {} fits the names ({})",
+                                 folder.settings, folder.files));
   }
   if (count > kShownMax) finding.found += fmt::format("; and {} more", count - kShownMax);
+  finding.remedy = folders->faulty.empty()
+                       ? "see `stdchk policy suggest DIR`"
+                       : "see `stdchk policy get DIR` and `stdchk set list DIR`";
   return finding;
 }
 

@@ -316,7 +316,7 @@ int run_stage_in(const StageInOptions& options) {
     checked += one.checked_bytes;
     if (one.fault.empty()) continue;
     bad.push_back({{"path", one.said.path}, {"fault", one.fault}});
-    if (!options.json) fmt::print("{} {}\n", one.said.path, one.fault);
+    if (!options.json) fmt::print("{} {}\n", shown(one.said.path), shown_message(one.fault));
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
   if (options.json) {

@@ -83,14 +83,14 @@ int run_verify(const VerifyOptions& options) {
     if (file.said.unlisted) {
       unlisted.push_back(file.said.path);
       if (!options.json)
-        fmt::print("{} is in no manifest: nothing is known of it\n", file.said.path);
+        fmt::print("{} is in no manifest: nothing is known of it\n", shown(file.said.path));
       continue;
     }
     checked += file.checked_bytes;
     unknown += file.unknown_bytes;
     if (file.fault.empty()) continue;
     bad.push_back({{"path", file.said.path}, {"fault", file.fault}});
-    if (!options.json) fmt::print("{} {}\n", file.said.path, file.fault);
+    if (!options.json) fmt::print("{} {}\n", shown(file.said.path), shown_message(file.fault));
   }
   if (options.json) {
     print({{"files", files.size() - unlisted.size()},

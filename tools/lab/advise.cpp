@@ -12,6 +12,8 @@
 #include "core/base/units.h"
 #include "core/files/pool_files.h"
 #include "core/policy/copy_scatter.h"
+#include "tools/ask/set_folders.h"
+#include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/mounts.h"
 #include "tools/base/pool_record.h"
@@ -298,6 +300,16 @@ Json to_json(const JobFigures& job, const JobPlan& plan, const std::vector<Measu
   return all;
 }
 
+/// Returns the folders of the measured pool whose names ask for a policy; none without a pool.
+std::vector<FittingFolder> find_fitting(const AdviseOptions& options) {
+  if (options.mount.empty()) return {};
+  const auto located = locate("", options.mount);
+  if (!located) return {};
+  auto folders = examine_set_folders(*located->filesystem);
+  if (!folders) return {};
+  return std::move(folders->fitting);
+}
+
 }  // namespace
 
 int run_advise(AdviseOptions& options) {
@@ -315,10 +327,20 @@ int run_advise(AdviseOptions& options) {
           fmt::format("{} cannot be written: {}", options.plot, describe(written.error())));
     }
   }
+  const std::vector<FittingFolder> fitting = find_fitting(options);
   if (options.json) {
-    print(to_json(job, plan, *measured, tables));
+    Json all = to_json(job, plan, *measured, tables);
+    all["policies"] = Json::array();
+    for (const FittingFolder& folder : fitting) {
+      all["policies"].push_back({{"path", folder.path}, {"settings", folder.settings}});
+    }
+    print(all);
   } else {
     print_plan(job, plan, *measured);
+    for (const FittingFolder& folder : fitting) {
+      print_line("policy", "{}: {}, as its names are those of {}", shown("/" + folder.path),
+                 folder.settings, folder.files);
+    }
     print_tables(tables.replicas, tables.pool);
   }
   return kExitGood;

@@ -15,6 +15,7 @@
 
 #include "core/base/units.h"
 #include "tools/base/restore.h"
+#include "tools/base/show.h"
 #include "tools/drained/undrained.h"
 #include "tools/pool/meeting.h"
 #include "tools/pool/member_key.h"
@@ -237,9 +238,13 @@ Outcome<void> wait_for_nodes(const BatchJob& job, const std::string& exchange,
 }
 
 void report(const DownReport& down) {
-  for (const auto& note : down.notes) fmt::print("{}: {}\n", node_name(), note);
-  for (const auto& trouble : down.troubles) fmt::print(stderr, "{}: {}\n", node_name(), trouble);
-  fmt::print("{}", down.card);
+  for (const auto& note : down.notes) {
+    fmt::print("{}: {}\n", node_name(), shown_message(note));
+  }
+  for (const auto& trouble : down.troubles) {
+    fmt::print(stderr, "{}: {}\n", node_name(), shown_message(trouble));
+  }
+  fmt::print("{}", shown_message(down.card));
   (void)std::fflush(stdout);
 }
 

@@ -87,6 +87,21 @@ TEST_CASE("a manifest that is nested very deeply is read and written") {
   CHECK(manifest_entries(open(folder)).size() == 1);
 }
 
+TEST_CASE("a name of any bytes has a key of its own in a manifest, which is UTF-8") {
+  using namespace std::string_literals;
+  CHECK(manifest_key("caf\xc3\xa9") == "caf\xc3\xa9");
+  CHECK(manifest_key("caf\xe9") == "caf\0e9"s);
+  CHECK(manifest_key("\xff\xc3(") == "\0ff\0c3("s);
+  for (const char* name : {"a", "caf\xe9", "\xff\xc3(", "\xed\xa0\x80", "\xf0\x9f\x98\x80"}) {
+    CHECK(name_of_key(manifest_key(name)) == name);
+    CHECK(nlohmann::json::parse(nlohmann::json(manifest_key(name)).dump()) == manifest_key(name));
+  }
+  // Other keys name no file: two entries of one file would contradict each other.
+  for (const auto& key : {"a\0"s, "a\0f"s, "a\0fg"s, "a\0FF"s, "\00061"s, "\0002f"s, "caf\xe9"s}) {
+    CHECK_FALSE(name_of_key(key));
+  }
+}
+
 TEST_CASE("a manifest speaks of no file outside its folder") {
   for (const char* name : {"../a", "/etc/passwd", "b/a", "..", ""}) {
     INFO(name);

@@ -1,0 +1,170 @@
+"""Tests calls that the kernel answers without asking the mount: leases, events and file handles. Each test shows a row of
+the table of docs/guide/posix.md."""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import drop_caches
+from processes import PATIENCE, wait_until
+
+MIB = 1 << 20
+LIBC = ctypes.CDLL(None, use_errno=True)
+EVENT = struct.Struct("iIII")  # inotify(7): watch, mask, cookie, length of the name
+MASKS = {0x2: "modify", 0x8: "close_write", 0x40: "moved_from", 0x80: "moved_to", 0x100: "create", 0x200: "delete"}
+HANDLE_BYTES_MAX = 128
+
+
+def open_elsewhere(path):
+    """Another process opens the file for writing, without waiting. Returns its errno."""
+    code = "import os, sys\ntry:\n os.open(sys.argv[1], os.O_WRONLY | os.O_NONBLOCK)\nexcept OSError as error:\n sys.exit(error.errno)"
+    return subprocess.run([sys.executable, "-c", code, str(path)], check=False, timeout=30 * PATIENCE).returncode
+
+
+def test_a_lease_is_broken_by_its_own_mount_and_not_by_others(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    (pool.mount / "f").write_bytes(b"x")
+    wait_until((there / "f").exists, "the file on the other mount")
+    breaks = []
+    before = signal.signal(signal.SIGIO, lambda *_: breaks.append(1))
+    file = os.open(pool.mount / "f", os.O_RDONLY)
+    try:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError as refused:
+            pytest.skip(f"this kernel gives no lease on FUSE: {refused}")
+        assert fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_RDLCK
+        assert open_elsewhere(there / "f") == 0
+        time.sleep(0.5)
+        assert not breaks
+        assert fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_RDLCK
+        assert open_elsewhere(pool.mount / "f") == errno.EWOULDBLOCK
+        wait_until(lambda: breaks, "the signal of the break")
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        assert open_elsewhere(pool.mount / "f") == 0
+    finally:
+        os.close(file)
+        signal.signal(signal.SIGIO, before)
+
+
+class Watch:
+    """The events of a folder, by inotify(7)."""
+
+    def __init__(self, folder):
+        self.fd = LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        assert self.fd >= 0
+        assert LIBC.inotify_add_watch(self.fd, os.fsencode(folder), sum(MASKS)) > 0
+        self.seen = []
+
+    def events(self):
+        """All events until now, as (kind, name)."""
+        try:
+            data = os.read(self.fd, 64 * 1024)
+        except BlockingIOError:
+            data = b""
+        while data:
+            _, mask, _, length = EVENT.unpack_from(data)
+            name = data[EVENT.size : EVENT.size + length].rstrip(b"\0").decode()
+            self.seen += [(kind, name) for bit, kind in MASKS.items() if mask & bit]
+            data = data[EVENT.size + length :]
+        return self.seen
+
+    def __del__(self):
+        os.close(self.fd)
+
+
+def test_events_are_those_of_the_own_mount(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    folder = pool.mount / "folder"
+    folder.mkdir()
+    wait_until((there / "folder").exists, "the folder on the other mount")
+    watch = Watch(folder)
+    (folder / "a").write_bytes(b"x")
+    (folder / "a").rename(folder / "b")
+    (folder / "b").unlink()
+    wanted = [("create", "a"), ("modify", "a"), ("close_write", "a"), ("moved_from", "a"), ("moved_to", "b"),
+              ("delete", "b")]
+    wait_until(lambda: watch.events() == wanted, "the events of the own mount")
+    (there / "folder" / "theirs").write_bytes(b"x")
+    wait_until(lambda: "theirs" in os.listdir(folder), "the file of the other mount")
+    (folder / "mark").write_bytes(b"")
+    wait_until(lambda: ("close_write", "mark") in watch.events(), "the last event")
+    assert not [name for _, name in watch.seen if name == "theirs"]
+
+
+def handle_of(path):
+    """name_to_handle_at(2): the struct file_handle of a file."""
+    handle = ctypes.create_string_buffer(struct.pack("Ii", HANDLE_BYTES_MAX, 0), 8 + HANDLE_BYTES_MAX)
+    number = ctypes.c_int()
+    if LIBC.name_to_handle_at(-100, os.fsencode(path), handle, ctypes.byref(number), 0) != 0:
+        raise OSError(ctypes.get_errno(), "name_to_handle_at")
+    return handle
+
+
+def open_by_handle(mount, handle):
+    folder = os.open(mount, os.O_RDONLY)
+    try:
+        fd = LIBC.open_by_handle_at(folder, handle, os.O_RDONLY)
+        if fd < 0:
+            raise OSError(ctypes.get_errno(), "open_by_handle_at")
+        return fd
+    finally:
+        os.close(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="open_by_handle_at(2) is root's")
+def test_a_handle_opens_a_file_as_long_as_the_kernel_knows_it(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    content = os.urandom(MIB)
+    (pool.mount / "f").write_bytes(content)
+    keeper = os.open(pool.mount / "f", os.O_RDONLY)
+    handle = handle_of(pool.mount / "f")
+    drop_caches()
+    with open(open_by_handle(pool.mount, handle), "rb") as file:
+        assert file.read() == content
+    os.close(keeper)
+
+    def is_stale():
+        drop_caches()
+        try:
+            os.close(open_by_handle(pool.mount, handle))
+        except OSError as error:
+            assert error.errno == errno.ESTALE
+            return True
+        return False
+
+    wait_until(is_stale, "the end of the handle", 30)
+    assert (pool.mount / "f").read_bytes() == content
+
+
+def test_posix_fallocate_checks_the_room_and_reserves_none(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    files = [os.open(pool.mount / name, os.O_RDWR | os.O_CREAT) for name in "ab"]
+    for file in files:
+        os.posix_fallocate(file, 0, 40 * MIB)
+    with pytest.raises(OSError) as refused:
+        os.posix_fallocate(files[0], 0, 80 * MIB)
+    assert refused.value.errno == errno.ENOSPC
+    # Together they have no room: the second writer is refused by a write or by the close.
+    noise = random.Random(1).randbytes(40 * MIB)
+    assert os.pwrite(files[0], noise, 0) == len(noise)
+    os.close(files[0])
+    with pytest.raises(OSError) as full:
+        for at in range(0, 40 * MIB, MIB):
+            os.pwrite(files[1], os.urandom(MIB), at)
+        os.fsync(files[1])
+    assert full.value.errno == errno.ENOSPC
+    with contextlib.suppress(OSError):
+        os.close(files[1])
+    assert (pool.mount / "a").read_bytes() == noise

@@ -1,0 +1,335 @@
+#include "tests/sim/directory_script.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "core/policy/set_rules.h"
+#include "manager/service/service.h"
+#include "tests/sim/engine_scripts.h"
+#include "tests/sim/plain_operations.h"
+
+namespace stdchk::sim {
+
+namespace {
+
+constexpr const char* kFolder = "directories";
+constexpr const char* kMarker = "marker";
+constexpr const char* kPointer = "newest";
+constexpr std::uint64_t kPointerBytes = 100;  ///< of the pointer to checkpoint 0
+constexpr std::uint64_t kMarkerBytes = 50;
+constexpr std::size_t kShardsMax = 4;
+/// A pointer may keep two directories besides those of `keep`: the newest begun and the newest
+/// whole directory before it.
+constexpr std::uint64_t kNamedMax = 2;
+constexpr std::pair<const char*, const char*> kRules[] = {
+    {"set-names", "step-*"}, {"marker", kMarker}, {"pointer", kPointer}, {"set", "directory"}};
+
+std::string directory_name(std::uint64_t number) { return fmt::format("step-{}", number); }
+
+std::uint64_t number_of(const std::string& name) {
+  std::uint64_t number = ~std::uint64_t{0};
+  if (name.starts_with("step-")) {
+    std::from_chars(name.data() + 5, name.data() + name.size(), number);
+  }
+  return number;
+}
+
+}  // namespace
+
+DirectoryScript::DirectoryScript(Cluster& cluster, std::uint64_t seed, std::uint64_t keep,
+                                 Complain complain, Note note)
+    : cluster_(cluster),
+      prng_(seed),
+      keep_(keep),
+      complain_(std::move(complain)),
+      note_(std::move(note)) {}
+
+template <class Argument>
+std::function<void(Argument)> DirectoryScript::while_running(std::function<void(Argument)> done) {
+  return [this, number = operations_, done = std::move(done)](Argument argument) {
+    if (!idle() && number == operations_) done(std::move(argument));
+  };
+}
+
+void DirectoryScript::end(std::uint64_t outcome) {
+  client_ = nullptr;
+  if_lost_ = nullptr;
+  note_(outcome * 137 + checkpoints_.size());
+}
+
+void DirectoryScript::client_died(const PlainClient& client) {
+  if (client_ != &client) return;
+  if (if_lost_) if_lost_();
+  end(1);
+}
+
+void DirectoryScript::start_one(PlainClient& client) {
+  if (!idle() || settled_ > cluster_.now() || prng_.chance(1, 3)) return;
+  ++operations_;
+  client_ = &client;
+  if (!folder_) return make_folder();
+  if (rules_set_ < std::size(kRules)) return set_rule();
+  if (!has_policy_) return set_policy();
+  return prng_.chance(1, 10) ? list() : write();
+}
+
+void DirectoryScript::make_folder() {
+  const msg::Lookup look_up{client_->id(), kRootFile, kFolder};
+  client_->ask(look_up, while_running<rpc::Answer>([this](const rpc::Answer& found) {
+                 if (found.has_value()) {
+                   folder_ = std::get<msg::Lookup::Reply>(*found).attributes.id;
+                   return end(2);
+                 }
+                 if (found.error().error.code != Code::kNotFound) return end(3);
+                 // After a lost answer, the next look-up tells whether the folder exists.
+                 msg::MakeDirectory request;
+                 request.client = client_->id();
+                 request.parent = kRootFile;
+                 request.name = kFolder;
+                 request.mode = 0755;
+                 client_->ask(request,
+                              while_running<rpc::Answer>([this](const rpc::Answer&) { end(4); }));
+               }));
+}
+
+/// Sets the next rule. Setting a rule again changes nothing, so a lost answer does no harm.
+void DirectoryScript::set_rule() {
+  msg::SetXattr request;
+  request.client = client_->id();
+  request.file = folder_;
+  request.name = std::string(kXattrRule) + kRules[rules_set_].first;
+  request.value = kRules[rules_set_].second;
+  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
+                 rules_set_ += answer.has_value() ? 1 : 0;
+                 end(5);
+               }));
+}
+
+void DirectoryScript::set_policy() {
+  msg::SetPolicy request;
+  request.client = client_->id();
+  request.directory = folder_;
+  request.changes.settings = {{PolicyKey::kKeep, keep_}};
+  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
+                 has_policy_ = answer.has_value();
+                 end(6);
+               }));
+}
+
+void DirectoryScript::begin() {
+  Checkpoint& next = checkpoints_.emplace_back();
+  next.lengths.resize(1 + prng_.below(kShardsMax));
+  for (std::uint64_t& length : next.lengths) length = 1 + prng_.below(20'000);
+}
+
+/// Leaves the checkpoint unfinished. Waits until no request for it can be in flight: a marker that
+/// came late would be newer than the next checkpoint.
+void DirectoryScript::give_up() {
+  settled_ = cluster_.now() + kSettle;
+  begin();
+}
+
+void DirectoryScript::write() {
+  if (checkpoints_.empty()) begin();
+  const std::uint64_t number = checkpoints_.size() - 1;
+  const Checkpoint& now = checkpoints_.back();
+  switch (now.step) {
+    case Step::kDirectory:
+      return make_directory();
+    case Step::kShards:
+      return store(fmt::format("shard{}", now.stored), now.directory, now.lengths[now.stored]);
+    case Step::kMarker:
+      return store(kMarker, now.directory, kMarkerBytes);
+    case Step::kPointer:
+      return store(kPointer, folder_, kPointerBytes + number);
+  }
+}
+
+void DirectoryScript::make_directory() {
+  msg::MakeDirectory request;
+  request.client = client_->id();
+  request.parent = folder_;
+  request.name = directory_name(checkpoints_.size() - 1);
+  request.mode = 0755;
+  if_lost_ = [this] { give_up(); };
+  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
+                 if (!answer.has_value()) {
+                   give_up();
+                   return end(7);
+                 }
+                 checkpoints_.back().directory =
+                     std::get<msg::MakeDirectory::Reply>(*answer).attributes.id;
+                 checkpoints_.back().step = Step::kShards;
+                 end(8);
+               }));
+}
+
+void DirectoryScript::store(const std::string& name, FileId parent, std::uint64_t length) {
+  std::vector<Part> parts(1);
+  parts[0].bytes.resize(length);
+  for (std::byte& each : parts[0].bytes) each = static_cast<std::byte>(prng_.next() >> 56);
+  if_lost_ = [this] { stored({fail(Code::kCancelled, "sim"), true}); };
+  client_->store(name, std::move(parts), true, while_running<Ending>([this](const Ending& ending) {
+                   stored(ending);
+                   end(ending.status.has_value() ? 9 : 10);
+                 }),
+                 parent);
+}
+
+void DirectoryScript::stored(const Ending& ending) {
+  Checkpoint& now = checkpoints_.back();
+  const bool done = ending.status.has_value();
+  if (now.step == Step::kMarker) {
+    now.has_marker = done;
+    now.may_have_marker = done || ending.maybe;
+  }
+  if (!done || now.step == Step::kPointer) return done ? begin() : give_up();
+  if (now.step == Step::kShards && ++now.stored < now.lengths.size()) return;
+  // Some programs have no pointer, or write the next checkpoint first.
+  const bool is_unnamed = now.step == Step::kMarker && prng_.chance(1, 4);
+  if (is_unnamed) return begin();
+  now.step = now.step == Step::kShards ? Step::kMarker : Step::kPointer;
+}
+
+void DirectoryScript::list() {
+  client_->ask(msg::ListSets{folder_},
+               while_running<rpc::Answer>([this](const rpc::Answer& answer) {
+                 if (!answer.has_value()) return end(11);
+                 for (const auto& set : std::get<msg::ListSets::Reply>(*answer).sets) {
+                   const std::uint64_t number = number_of(set.application);
+                   const bool is_known = number < checkpoints_.size();
+                   if (is_known && (!set.complete || checkpoints_[number].may_have_marker))
+                     continue;
+                   complain_(fmt::format("directories: {} is listed as complete", set.application));
+                 }
+                 end(12);
+               }));
+}
+
+const manager::File* DirectoryScript::folder() const {
+  if (!folder_ || cluster_.manager() == nullptr) return nullptr;
+  return cluster_.manager()->state().file(folder_);
+}
+
+std::uint64_t DirectoryScript::length_of(const manager::File& directory,
+                                         const std::string& name) const {
+  const auto found = directory.children.find(name);
+  if (found == directory.children.end()) return 0;
+  return cluster_.manager()->state().file(found->second)->newest.size_bytes;
+}
+
+/// Says why the directory is not whole in the pool; empty: it is whole.
+std::string DirectoryScript::fault_of(std::uint64_t number) const {
+  if (number >= checkpoints_.size()) return "was never written";
+  const auto found = folder()->children.find(directory_name(number));
+  if (found == folder()->children.end()) return "is gone";
+  const manager::File& directory = *cluster_.manager()->state().file(found->second);
+  if (length_of(directory, kMarker) != kMarkerBytes) return "has no marker";
+  const std::vector<std::uint64_t>& lengths = checkpoints_[number].lengths;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const std::string name = fmt::format("shard{}", i);
+    if (length_of(directory, name) != lengths[i]) return "lacks " + name;
+  }
+  return {};
+}
+
+void DirectoryScript::check() const {
+  if (folder() == nullptr) return;
+  const auto link = cluster_.manager()->state().lookup(folder_, manager::kLatestName, ClientId{});
+  if (link) {
+    const std::string fault = fault_of(number_of((*link)->target));
+    if (!fault.empty())
+      complain_(fmt::format("directories: latest: {} {}", (*link)->target, fault));
+  }
+  const std::uint64_t pointer = length_of(*folder(), kPointer);
+  if (pointer == 0 || !has_policy_) return;
+  const std::uint64_t number = pointer - kPointerBytes;
+  const std::string fault = fault_of(number);
+  if (!fault.empty()) {
+    complain_(
+        fmt::format("directories: the pointer names {}, which {}", directory_name(number), fault));
+  }
+}
+
+void DirectoryScript::check_drained(const std::string& drain_directory) const {
+  namespace files = std::filesystem;
+  const files::path there = files::path(drain_directory) / kFolder;
+  std::error_code absent;
+  const auto length = [&](const files::path& path) {
+    const auto bytes = files::file_size(path, absent);
+    return absent ? std::uint64_t{0} : static_cast<std::uint64_t>(bytes);
+  };
+  const std::uint64_t pointer = length(there / kPointer);
+  for (std::uint64_t number = 0; number < checkpoints_.size(); ++number) {
+    const files::path directory = there / directory_name(number);
+    const bool has_marker = files::exists(directory / kMarker, absent);
+    if (!has_marker && pointer == kPointerBytes + number) {
+      complain_(fmt::format("directories: the drained pointer names {}, which has no marker",
+                            directory_name(number)));
+    }
+    const std::vector<std::uint64_t>& lengths = checkpoints_[number].lengths;
+    for (std::size_t i = 0; has_marker && i < lengths.size(); ++i) {
+      if (length(directory / fmt::format("shard{}", i)) == lengths[i]) continue;
+      complain_(fmt::format("directories: {} was drained with its marker, and without shard {}",
+                            directory_name(number), i));
+    }
+  }
+}
+
+void DirectoryScript::check_settled() const {
+  if (!has_policy_ || folder() == nullptr) return;
+  // Where copies are wanted first, lost bytes may keep a directory from being complete for ever.
+  const Policy policy = cluster_.manager()->pool().policy(*folder());
+  if (policy.commit() == CommitLevel::kRedundant) return;
+  std::uint64_t newest = checkpoints_.size();
+  std::uint64_t may_be_newer = newest;
+  for (std::uint64_t number = 0; number < checkpoints_.size(); ++number) {
+    if (checkpoints_[number].has_marker) newest = number;
+    if (checkpoints_[number].may_have_marker) may_be_newer = number;
+  }
+  if (newest == checkpoints_.size()) return;
+  const auto link = cluster_.manager()->state().lookup(folder_, manager::kLatestName, ClientId{});
+  const std::string latest = link ? (*link)->target : "nothing";
+  if (number_of(latest) != newest && number_of(latest) != may_be_newer) {
+    complain_(fmt::format("directories: {} is the newest, and the link names {}",
+                          directory_name(newest), latest));
+  }
+  std::uint64_t whole = 0;
+  for (std::uint64_t number = 0; number < checkpoints_.size(); ++number) {
+    whole += fault_of(number).empty() ? 1 : 0;
+  }
+  if (whole > keep_ + kNamedMax) {
+    complain_(fmt::format("directories: {} complete ones are kept", whole));
+  }
+}
+
+void DirectoryScript::remove_all(PlainClient& client) {
+  ++operations_;
+  client_ = &client;
+  remove_next();
+}
+
+void DirectoryScript::remove_next() {
+  const manager::File* at = folder();
+  if (at == nullptr || at->children.empty()) return end(13);
+  const manager::State& state = cluster_.manager()->state();
+  const manager::File* next = state.file(at->children.begin()->second);
+  if (next->type == FileType::kDirectory && !next->children.empty()) {
+    at = next;
+    next = state.file(at->children.begin()->second);
+  }
+  const msg::Remove request{client_->id(), at->id, next->name, next->type == FileType::kDirectory};
+  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
+                 // The pool itself removes the link to the newest set.
+                 if (!answer.has_value() && answer.error().error.code != Code::kNotFound) {
+                   complain_("directories: a removal fails: " + describe(answer.error().error));
+                   return end(14);
+                 }
+                 remove_next();
+               }));
+}
+
+}  // namespace stdchk::sim

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "manager/state/file.h"
+#include "tests/sim/plain_client.h"
+
+namespace stdchk::sim {
+
+/// A DirectoryScript writes checkpoints that are directories (rule set=directory) into a folder
+/// with `keep`. It writes the shards, then the marker, then the pointer beside the directories.
+/// After a failed write it leaves the directory unfinished, and begins the next one.
+///
+/// So the model is simple: where a marker is, all shards are, and the pointer names such a
+/// directory. The length of the pointer says which.
+///
+/// Runs one operation at a time.
+/// Owns: its model. Threads: one. Not: the cluster's or the clients' owner.
+class DirectoryScript {
+ public:
+  using Complain = std::function<void(const std::string&)>;
+  using Note = std::function<void(std::uint64_t)>;
+
+  DirectoryScript(Cluster& cluster, std::uint64_t seed, std::uint64_t keep, Complain complain,
+                  Note note);
+
+  /// Begins the next operation now and then, unless one runs or may still happen.
+  void start_one(PlainClient& client);
+  /// The client has died: its operation may have happened.
+  void client_died(const PlainClient& client);
+  bool idle() const { return client_ == nullptr; }
+  std::uint64_t operations() const { return operations_; }
+  /// Checks that `latest` and the pointer name whole directories of the pool.
+  void check() const;
+  /// Checks that each directory with a marker, and the one that the pointer names, is whole in the
+  /// drain directory.
+  void check_drained(const std::string& drain_directory) const;
+  /// Checks the pool after a pause without faults: the newest complete directory is there, `latest`
+  /// names it, and `keep` has removed others.
+  void check_settled() const;
+  /// Removes all files and directories, one after the other. None remains when the script is idle.
+  void remove_all(PlainClient& client);
+
+ private:
+  enum class Step : std::uint8_t { kDirectory, kShards, kMarker, kPointer };
+  struct Checkpoint {
+    FileId directory;                    ///< none: not made, or unknown
+    std::vector<std::uint64_t> lengths;  ///< of the shards
+    Step step = Step::kDirectory;
+    std::size_t stored = 0;  ///< shards that are surely stored
+    bool has_marker = false;
+    bool may_have_marker = false;
+  };
+
+  void make_folder();
+  void set_rule();
+  void set_policy();
+  void write();
+  void begin();
+  void make_directory();
+  void store(const std::string& name, FileId parent, std::uint64_t length);
+  void stored(const Ending& ending);
+  void give_up();
+  void list();
+  void remove_next();
+  std::string fault_of(std::uint64_t number) const;
+  const manager::File* folder() const;
+  /// The length of a file in the pool; 0: there is none.
+  std::uint64_t length_of(const manager::File& directory, const std::string& name) const;
+  template <class Argument>
+  std::function<void(Argument)> while_running(std::function<void(Argument)> done);
+  void end(std::uint64_t outcome);
+
+  Cluster& cluster_;
+  Prng prng_;
+  const std::uint64_t keep_;
+  Complain complain_;
+  Note note_;
+  FileId folder_;  ///< none: unknown
+  std::size_t rules_set_ = 0;
+  bool has_policy_ = false;
+  std::vector<Checkpoint> checkpoints_;  ///< checkpoint number i at index i; the last is under way
+  PlainClient* client_ = nullptr;        ///< client of the running operation
+  std::function<void()> if_lost_;        ///< records the death of that client
+  std::uint64_t operations_ = 0;
+  Time settled_{};
+};
+
+}  // namespace stdchk::sim
