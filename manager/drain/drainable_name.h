@@ -9,8 +9,9 @@ namespace stdchk::manager {
 
 /// Refuses a new name in the folder `parent` that could not be drained.
 ///
-/// Errors: kInvalidArgument: the name begins with ".stdchk-", as the pool's own names do. A
-///   pool without a drain directory refuses it, too: a later pool may have one.
+/// Errors:
+///   kInvalidArgument: the name begins with ".stdchk-", as the pool's own names do. A pool without a
+///     drain directory refuses such names, too.
 ///   kNameTooLong: the path in the drain directory has more than limits::kPathBytesMax bytes.
 /// Not: a check of the files below a moved directory. Files whose paths become too long are not
 ///   drained, and count as failed.

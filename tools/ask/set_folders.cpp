@@ -14,7 +14,7 @@ constexpr std::size_t kFoldersMax = 10'000;
 constexpr std::size_t kNamesMax = 1000;  ///< names of a folder that are compared with presets
 constexpr std::uint64_t kSetsMin = 2;    ///< one set may look like another program's by chance
 
-/// A folder that a Walk still has to examine. `rules` are those of its parent folder.
+/// A folder in the queue of a Walk, with its parent folder's rules.
 struct Next {
   FileId folder;
   std::string path;
