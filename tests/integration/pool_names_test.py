@@ -1,5 +1,5 @@
-"""Tests names that a terminal would obey, and names that are not UTF-8: all commands show them escaped, and the manifest
-has the checksums of such files."""
+"""Tests names with control characters, and names that are not UTF-8. Commands print them escaped. The manifest has the
+checksums of such files."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def write(path, content):
 
 
 def text_of(pool, *words, check=True):
-    """What a command prints, in bytes; the text has no control character but the end of a line."""
+    """Runs a command. Returns its output, as bytes without control characters except line ends."""
     done = run(BIN / "stdchk", *words, check=False, env=pool.environment, errors="surrogateescape")
     assert not check or done.returncode == 0, done.stderr
     said = (done.stdout + done.stderr).encode(errors="surrogateescape")

@@ -281,7 +281,7 @@ void DirectoryScript::check_drained(const std::string& drain_directory) const {
 
 void DirectoryScript::check_settled() const {
   if (!has_policy_ || folder() == nullptr) return;
-  // Where copies are wanted first, lost bytes may keep a directory from being complete for ever.
+  // Under commit=redundant, a directory that has lost bytes never becomes complete.
   const Policy policy = cluster_.manager()->pool().policy(*folder());
   if (policy.commit() == CommitLevel::kRedundant) return;
   std::uint64_t newest = checkpoints_.size();

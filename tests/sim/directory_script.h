@@ -42,7 +42,7 @@ class DirectoryScript {
   /// Checks the pool after a pause without faults: the newest complete directory is there, `latest`
   /// names it, and `keep` has removed others.
   void check_settled() const;
-  /// Removes all files and directories, one after the other. None remains when the script is idle.
+  /// Removes all files and directories. None remains when the script is idle again.
   void remove_all(PlainClient& client);
 
  private:
@@ -69,7 +69,7 @@ class DirectoryScript {
   void remove_next();
   std::string fault_of(std::uint64_t number) const;
   const manager::File* folder() const;
-  /// The length of a file in the pool; 0: there is none.
+  /// Returns the length of a file in bytes; 0: the pool has no such file.
   std::uint64_t length_of(const manager::File& directory, const std::string& name) const;
   template <class Argument>
   std::function<void(Argument)> while_running(std::function<void(Argument)> done);
