@@ -16,7 +16,7 @@ Pool read_pool(const std::string& state) {
   pool.manager = record.at("manager_address");
   auto keyring =
       transport::secure::read_keyring(record.at("secret_file"), transport::secure::Role::kClient);
-  if (!keyring) give_up(keyring.error());
+  if (!keyring) give_up(keyring.error().text);
   pool.keyring = std::move(*keyring);
   for (const auto& member : record.at("members")) {
     if (member.at("role") == "benefactor") pool.benefactors.push_back(member.at("pid"));

@@ -130,7 +130,7 @@ MachineFiles machine_files(const Flags& flags) {
 }
 
 /// Folder that the benefactors of one pool on this host share.
-std::string turn_file(const Flags& flags) {
+std::string drain_turn_file(const Flags& flags) {
   const auto slash = flags.ready_file.rfind('/');
   return slash == std::string::npos ? "." : flags.ready_file.substr(0, slash + 1);
 }
@@ -222,8 +222,8 @@ auto open_endpoints(const Flags& flags, Clock& clock,
 
 /// Takes the memory as a process that the kernel ends before others. Reverts that if other
 /// processes could not use the memory.
-Outcome<std::unique_ptr<Arena>> take_memory_first_to_go(const Flags& flags, const Clock& clock,
-                                                        const std::atomic<bool>& ending) {
+Outcome<std::unique_ptr<Arena>> allocate_arena_as_oom_victim(const Flags& flags, const Clock& clock,
+                                                             const std::atomic<bool>& ending) {
   const auto before = raise_oom_score(static_cast<int>(flags.oom_score));
   auto arena = take_memory(flags, clock, ending);
   if (before && arena && !(*arena)->facts().is_common_memory) restore_oom_score(*before);
@@ -256,15 +256,15 @@ int run(const Flags& flags) {
   // A drain that hangs in dead storage must not keep the process alive: its file has no name yet.
   std::signal(SIGALRM, [](int) { ::_exit(EXIT_SUCCESS); });
   const auto keyring = transport::secure::read_keyring(flags.secret_file, Role::kBenefactor);
-  if (!keyring) return fail_with(keyring.error());
-  LeaveTurn turn(turn_file(flags));  // given back after the memory
+  if (!keyring) return fail_with(keyring.error().text);
+  LeaveTurn turn(drain_turn_file(flags));  // given back after the memory
   std::unique_ptr<Service> service;
   auto served =
       metrics::serve(flags.metrics, metrics::page_of("stdchk-benefactor", reactor, [&](auto& to) {
                        if (service) collect(*service, to);
                      }));
-  if (!served) return fail_with(served.error());
-  auto arena = take_memory_first_to_go(flags, clock, ending);
+  if (!served) return fail_with(served.error().text);
+  auto arena = allocate_arena_as_oom_victim(flags, clock, ending);
   if (!arena) return ending ? EXIT_SUCCESS : fail_with(arena.error().text);
   log_facts(**arena);
   auto endpoints = open_endpoints(flags, clock, *keyring, (*arena)->bytes().size());
@@ -321,7 +321,7 @@ int run(const Flags& flags) {
 int main(int argc, char** argv) {
   stdchk::benefactor::Flags flags;
   if (const auto status = stdchk::benefactor::parse(flags, argc, argv)) return *status;
-  stdchk::crash_at_once();
+  stdchk::let_crashes_end_the_process();
   stdchk::log::start("stdchk-benefactor", flags.log_level);
   return stdchk::benefactor::run(flags);
 }

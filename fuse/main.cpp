@@ -150,7 +150,7 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
   wanted.keyring = std::move(keyring);
   if (!settings.key_file.empty()) {
     const auto key = read_secret_file(settings.key_file);
-    if (!key) return fail_with(key.error());
+    if (!key) return fail_with(key.error().text);
     wanted.key = *key;
   }
   if (settings.encrypts && !wanted.key) {
@@ -178,7 +178,7 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
   (*mounted)->on_end([] { kill(getpid(), kEndedByKernel); });
   auto served = metrics::serve(settings.metrics, page_of(**filesystem, **mounted));
   if (!served) {
-    log::error("{}", served.error());
+    log::error("{}", served.error().text);
     return 1;
   }
   const Status confined = confines ? confine_after_mount({.unmounts = true}) : Status();
@@ -219,12 +219,12 @@ int main(int argc, char** argv) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP, mount::kEndedByKernel}) sigaddset(&ends, signal);
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  crash_at_once();
+  let_crashes_end_the_process();
   log::start("stdchk-mount", settings.log_level);
   // Read once: it may come through a pipe, and the process that serves is started again.
   const auto keyring =
       transport::secure::read_keyring(settings.secret_file, transport::secure::Role::kClient);
-  if (!keyring) return fail_with(keyring.error());
+  if (!keyring) return fail_with(keyring.error().text);
   settings.mountpoint = real_mount_point(settings.mountpoint);
   if (const auto problem = mount::prepare_mountpoint(settings.mountpoint)) {
     return fail_with(*problem);

@@ -304,7 +304,7 @@ class Process {
     refused_ = why;
     reactor_.stop();
   }
-  void on_the_end();
+  void end_process_when_manager_ends();
   int ended(Epoch own) const;
 
   Flags flags_;
@@ -334,7 +334,7 @@ std::optional<int> Process::open() {
   }
   end_on_signals(reactor_);
   const auto keyring = read_root_keyring(flags_.secret_file, transport::secure::kAnyManager);
-  if (!keyring) return fail_with(keyring.error());
+  if (!keyring) return fail_with(keyring.error().text);
   listen_.clock = &clock_;
   listen_.identity = *keyring;
   config_.membership = Membership(*keyring);
@@ -376,7 +376,7 @@ std::optional<int> Process::open_journal() {
   auto served = metrics::serve(
       flags_.metrics, metrics::page_of("stdchk-manager", reactor_,
                                        [this](metrics::Exposition& to) { shown_.collect(to); }));
-  if (!served) return fail_with(served.error());
+  if (!served) return fail_with(served.error().text);
   served_ = std::move(*served);
   return std::nullopt;
 }
@@ -410,12 +410,12 @@ std::optional<int> Process::configure() {
   config_.gc_period = std::chrono::seconds(flags_.gc_period);
   config_.drain_total_bytes_per_s = flags_.drain.total;
   config_.drain_yields = flags_.drain.yields;
-  on_the_end();
+  end_process_when_manager_ends();
   return std::nullopt;
 }
 
 /// Has the process end when the manager cannot go on.
-void Process::on_the_end() {
+void Process::end_process_when_manager_ends() {
   config_.on_journal_failure = [this](const Error& error) {
     journalled_ = fail(error);
     reactor_.stop();
@@ -570,7 +570,7 @@ int run(Flags flags) {
 int main(int argc, char** argv) {
   stdchk::manager::Flags flags;
   if (const auto status = stdchk::manager::parse(flags, argc, argv)) return *status;
-  stdchk::crash_at_once();
+  stdchk::let_crashes_end_the_process();
   stdchk::log::start("stdchk-manager", flags.log_level);
   return stdchk::manager::run(std::move(flags));
 }

@@ -40,17 +40,16 @@ Endpoint::Page page_of(const std::string& program, Reactor& reactor,
   };
 }
 
-tl::expected<std::unique_ptr<Endpoint>, std::string> serve(const Flags& flags,
-                                                           Endpoint::Page page) {
+Outcome<std::unique_ptr<Endpoint>> serve(const Flags& flags, Endpoint::Page page) {
   if (flags.listen.empty()) return nullptr;
   auto endpoint = Endpoint::start(flags.listen, std::move(page));
-  if (!endpoint) return tl::unexpected(endpoint.error());
+  if (!endpoint) return problem(endpoint.error());
   log::info("metrics are at http://{}/metrics", (*endpoint)->address());
   if (flags.file.empty()) return endpoint;
   const Status written = write_file_at_once(flags.file, (*endpoint)->address() + "\n");
   if (!written) {
-    return tl::unexpected(fmt::format("--metrics-file {} cannot be written: {}", flags.file,
-                                      describe(written.error())));
+    return problem(fmt::format("--metrics-file {} cannot be written: {}", flags.file,
+                               describe(written.error())));
   }
   return endpoint;
 }

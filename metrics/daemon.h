@@ -3,8 +3,8 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <tl/expected.hpp>
 
+#include "core/base/problem_text.h"
 #include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
 #include "metrics/endpoint.h"
@@ -36,6 +36,6 @@ Endpoint::Page page_of(const std::string& program, Reactor& reactor,
 
 /// Starts the endpoint that the flags ask for. Logs its address, and writes it to the file. Returns
 /// nullptr when the flags ask for none. An error is a sentence.
-tl::expected<std::unique_ptr<Endpoint>, std::string> serve(const Flags& flags, Endpoint::Page page);
+Outcome<std::unique_ptr<Endpoint>> serve(const Flags& flags, Endpoint::Page page);
 
 }  // namespace stdchk::metrics

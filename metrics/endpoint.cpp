@@ -30,10 +30,7 @@ constexpr Duration kCheckInterval = 1s;  ///< period of the check for connection
 constexpr int kBacklog = 128;
 constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-template <class T>
-using OrSentence = tl::expected<T, std::string>;
-
-OrSentence<int> open_socket(const std::string& listen, const addrinfo& at) {
+Outcome<int> open_socket(const std::string& listen, const addrinfo& at) {
   const int fd = ::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int yes = 1;
   if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -50,13 +47,13 @@ OrSentence<int> open_socket(const std::string& listen, const addrinfo& at) {
   } else if (why == EACCES) {
     remedy = "choose a port from 1024 on, or 0 for a free one";
   }
-  return tl::unexpected(
+  return problem(
       fmt::format("metrics cannot be had at {}: {}; {}", listen, std::strerror(why), remedy));
 }
 
-OrSentence<int> open_socket(const std::string& listen) {
+Outcome<int> open_socket(const std::string& listen) {
   const auto place = ListenAddress::parse(listen);
-  if (!place) return tl::unexpected(place.error());
+  if (!place) return problem(place.error());
   const std::string port = std::to_string(place->port);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -64,9 +61,8 @@ OrSentence<int> open_socket(const std::string& listen) {
   addrinfo* found = nullptr;
   const int failed = ::getaddrinfo(place->host.c_str(), port.c_str(), &hints, &found);
   if (failed != 0) {
-    return tl::unexpected(
-        fmt::format("metrics cannot be had at {}: {}; choose an address of this host", listen,
-                    ::gai_strerror(failed)));
+    return problem(fmt::format("metrics cannot be had at {}: {}; choose an address of this host",
+                               listen, ::gai_strerror(failed)));
   }
   auto fd = open_socket(listen, *found);
   ::freeaddrinfo(found);
@@ -139,7 +135,7 @@ struct Endpoint::Callbacks {
   }
 
   /// The library calls this when a connection starts and when it ends. The descriptor stays open in
-  /// between, so end_late() may use it then.
+  /// between, so end_overdue() may use it then.
   static void connection(void* endpoint, MHD_Connection* connection, void**,
                          MHD_ConnectionNotificationCode what) {
     auto& self = *static_cast<Endpoint*>(endpoint);
@@ -157,15 +153,15 @@ struct Endpoint::Callbacks {
 Endpoint::Endpoint(Page page, Duration connection_time)
     : page_(std::move(page)), connection_time_(connection_time) {}
 
-OrSentence<std::unique_ptr<Endpoint>> Endpoint::start(const std::string& listen, Page page,
-                                                      Duration connection_time) {
+Outcome<std::unique_ptr<Endpoint>> Endpoint::start(const std::string& listen, Page page,
+                                                   Duration connection_time) {
   const auto fd = open_socket(listen);
-  if (!fd) return tl::unexpected(fd.error());
+  if (!fd) return problem(fd.error());
   std::unique_ptr<Endpoint> endpoint(new Endpoint(std::move(page), connection_time));
   endpoint->address_ = address_of(*fd);
   if (!endpoint->run(*fd)) {
     ::close(*fd);
-    return tl::unexpected(fmt::format(
+    return problem(fmt::format(
         "metrics cannot be had at {}: no thread or no memory is left for them", listen));
   }
   return endpoint;
@@ -243,7 +239,7 @@ void Endpoint::make_pages() {
     requests.swap(waiting_);
     std::shared_ptr<const Result<std::string>> page;
     lock.unlock();
-    end_late();
+    end_overdue();
     if (!requests.empty() && !ends) page = std::make_shared<const Result<std::string>>(page_());
     lock.lock();
     for (Request* const request : requests) {
@@ -256,7 +252,7 @@ void Endpoint::make_pages() {
 
 /// Closes connections that are too old. The library has a time limit for silence only, so a client
 /// that moves a byte now and then would stay.
-void Endpoint::end_late() {
+void Endpoint::end_overdue() {
   const Time oldest = clock_.now() - connection_time_;
   const MutexLock lock(connected_mutex_);
   while (!connected_.empty() && connected_.front().since < oldest) {

@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/problem_text.h"
 #include "core/base/result.h"
 
 struct MHD_Connection;
@@ -52,8 +52,8 @@ class Endpoint {
   /// Listens at `listen`: "ADDRESS:PORT", "[ADDRESS]:PORT" for IPv6, or "PORT", which means
   /// 127.0.0.1. Port 0 takes a free port. A connection is closed `connection_time` after its start,
   /// or up to a second later.
-  static tl::expected<std::unique_ptr<Endpoint>, std::string> start(
-      const std::string& listen, Page page, Duration connection_time = kConnectionTimeMax);
+  static Outcome<std::unique_ptr<Endpoint>> start(const std::string& listen, Page page,
+                                                  Duration connection_time = kConnectionTimeMax);
   /// Waits for a page that is being made.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
@@ -80,7 +80,7 @@ class Endpoint {
   int handle(MHD_Connection* connection, const std::string& path, const std::string& method,
              Request*& request);
   void make_pages();
-  void end_late();
+  void end_overdue();
 
   const Page page_;
   const Duration connection_time_;

@@ -7,7 +7,7 @@
 
 namespace stdchk::metrics {
 
-tl::expected<ListenAddress, std::string> ListenAddress::parse(const std::string& text) {
+Outcome<ListenAddress> ListenAddress::parse(const std::string& text) {
   ListenAddress out;
   std::string_view port = text;
   if (const auto colon = text.rfind(':'); colon != std::string::npos) {
@@ -21,7 +21,7 @@ tl::expected<ListenAddress, std::string> ListenAddress::parse(const std::string&
   }
   const auto parsed = std::from_chars(port.begin(), port.end(), out.port);
   if (parsed.ec != std::errc() || parsed.ptr != port.end() || out.host.empty()) {
-    return tl::unexpected(fmt::format(
+    return problem(fmt::format(
         "--metrics \"{}\" is not ADDRESS:PORT, [ADDRESS]:PORT for IPv6, or PORT", text));
   }
   return out;

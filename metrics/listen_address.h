@@ -2,7 +2,8 @@
 
 #include <cstdint>
 #include <string>
-#include <tl/expected.hpp>
+
+#include "core/base/problem_text.h"
 
 namespace stdchk::metrics {
 
@@ -12,7 +13,7 @@ struct ListenAddress {
   std::uint16_t port = 0;  ///< 0: any free port
 
   /// Parses "ADDRESS:PORT", "[ADDRESS]:PORT" for IPv6, or "PORT". An error is a sentence.
-  static tl::expected<ListenAddress, std::string> parse(const std::string& text);
+  static Outcome<ListenAddress> parse(const std::string& text);
   /// The text that parse() reads.
   std::string text() const;
   /// True when only this host can reach the address.

@@ -40,7 +40,7 @@ bool read_key(const std::string& path, std::optional<stdchk::Secret>& key) {
   if (path.empty()) return true;
   const auto secret = stdchk::read_secret_file(path);
   if (!secret) {
-    failed(Code::kPermission, "stdchk_connect: " + secret.error() + ".");
+    failed(Code::kPermission, "stdchk_connect: " + secret.error().text + ".");
     return false;
   }
   key = *secret;
@@ -76,7 +76,7 @@ stdchk_pool* stdchk_connect(const struct stdchk_options* given) {
   auto keyring = stdchk::transport::secure::read_keyring(secret_file,
                                                          stdchk::transport::secure::Role::kClient);
   if (!keyring) {
-    failed(Code::kPermission, "stdchk_connect: " + keyring.error() + ".");
+    failed(Code::kPermission, "stdchk_connect: " + keyring.error().text + ".");
     return nullptr;
   }
   to.keyring = std::move(*keyring);

@@ -58,7 +58,8 @@ class Box {
   Outcome<std::uint64_t> store(const std::string& path, Duration deadline);
   void cancel_store() { cancelled_ = true; }
   void discard();
-  /// Makes the container from a file in the pool; its processes stand still and hear nobody.
+  /// Makes the container from a file in the pool; its processes are stopped, and its network is
+  /// locked.
   Outcome<std::uint64_t> load(const BoxDescription& description, const JobNetwork& network,
                               const std::string& path, Duration deadline);
   void remove();

@@ -171,7 +171,7 @@ Outcome<void> JobNetwork::make_devices() {
     // Packets to all, and to stations that are not known yet, go to every host of the job.
     const auto added = run_program(
         {.words = {"bridge", "fdb", "append", "00:00:00:00:00:00", "dev", tunnel_, "dst", peer}});
-    if (!added && added.error().find("File exists") == std::string::npos) {
+    if (!added && added.error().text.find("File exists") == std::string::npos) {
       return problem(added.error());
     }
   }

@@ -25,7 +25,7 @@ std::optional<ino_t> namespace_of(pid_t pid) {
   return found.st_ino;
 }
 
-bool stands_still(pid_t pid) {
+bool is_stopped(pid_t pid) {
   const char state = read_process_state(pid).state;
   return state == 'T' || state == 't' || state == 'Z' || state == 'X';
 }
@@ -54,7 +54,7 @@ Outcome<void> stop_processes(pid_t init, Duration deadline) {
     if (all.empty()) return problem("the container has ended");
     std::size_t running = 0;
     for (const pid_t pid : all) {
-      if (stands_still(pid)) continue;
+      if (is_stopped(pid)) continue;
       ++running;
       ::kill(pid, SIGSTOP);
     }

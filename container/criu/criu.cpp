@@ -67,7 +67,7 @@ std::string criu_errors(const std::string& log) {
 Outcome<std::string> Criu::version() const {
   auto said = run_program({.words = {program_, "--version"}});
   if (!said) {
-    return problem("CRIU cannot be run: " + said.error() +
+    return problem("CRIU cannot be run: " + said.error().text +
                    ". Install Debian's package criu, or name the program with --criu.");
   }
   std::string version = criu_version_of(*said);
@@ -94,7 +94,7 @@ Outcome<void> Criu::dump(pid_t init, const std::string& folder, const std::strin
        .deadline = deadline});
   if (done) return {};
   const std::string errors = criu_errors(text_of_file(folder + "/dump.log"));
-  return problem(errors.empty() ? done.error() : "CRIU cannot save the processes: " + errors);
+  return problem(errors.empty() ? done.error().text : "CRIU cannot save the processes: " + errors);
 }
 
 Outcome<pid_t> Criu::restore(const std::string& folder, const std::string& root,
@@ -110,7 +110,8 @@ Outcome<pid_t> Criu::restore(const std::string& folder, const std::string& root,
        .deadline = deadline});
   if (!done) {
     const std::string errors = criu_errors(text_of_file(folder + "/restore.log"));
-    return problem(errors.empty() ? done.error() : "CRIU cannot load the processes: " + errors);
+    return problem(errors.empty() ? done.error().text
+                                  : "CRIU cannot load the processes: " + errors);
   }
   pid_t pid = 0;
   const std::string text = text_of_file(pid_file);

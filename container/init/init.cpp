@@ -126,7 +126,7 @@ class Init {
     ::_exit(kNotStarted);
   }
 
-  /// The node has written what became of the newest request.
+  /// The node has written the outcome of the newest request.
   void answer() {
     if (waiting_.empty()) return;
     const std::string text = read_text(kAnswer);

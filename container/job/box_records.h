@@ -17,7 +17,7 @@ namespace stdchk::container {
 /// output of container 0 was shown.
 ///
 /// - An ask is a command that container 0's launcher wants to run in another container.
-/// - A request is a program's wish for a checkpoint. The first set that begins after it answers it.
+/// - A request is a program's wish for a checkpoint. The next set that begins answers the request.
 ///
 /// Sets contain the asks and the commands, so that a restart goes on with both.
 /// Threads: the reactor's. Pure: it sends nothing.

@@ -72,12 +72,12 @@ Outcome<void> Coordinator::start_nodes(const KeyMaker& key_file_text) {
   for (const NodeStart& node : settings_.nodes) {
     members.push_back(transport::secure::new_member(transport::secure::Role::kNode));
     auto process = NodeProcess::start(node.command, key_file_text(members.back()), node.log);
-    if (!process) return problem(node.host + ": " + process.error());
+    if (!process) return problem(node.host + ": " + process.error().text);
     processes_.push_back(std::move(*process));
   }
   for (NodeId id = 0; id < processes_.size(); ++id) {
     auto address = processes_[id].wait_ready(kReadyMax);
-    if (!address) return problem(settings_.nodes[id].host + ": " + address.error());
+    if (!address) return problem(settings_.nodes[id].host + ": " + address.error().text);
     nodes_.push_back(std::make_unique<Node>(reactor_, *address,
                                             keyring_->ticket(keyring_->self(), members[id], 1),
                                             [this, id](const std::string& why) { lost(id, why); }));

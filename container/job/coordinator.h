@@ -56,8 +56,8 @@ struct CoordinatorEvents {
   std::function<void(const CheckpointFigures&)> taken;
 };
 
-/// A Coordinator runs a job: it starts the nodes' daemons, carries out the actions of a Job, and
-/// passes between containers what agents ask for.
+/// A Coordinator runs a job. It starts the nodes' daemons, carries out the actions of a Job, and
+/// passes commands of agents to other containers.
 ///
 /// Owns: links to the nodes, and their processes.
 /// Threads: the reactor's. Files of the pool are written by a thread of the executor.

@@ -49,7 +49,7 @@ struct StepAction {
 struct CommitAction {
   SetId set;
 };
-/// Removes what exists of a set that was given up.
+/// Removes the images of a set that was given up.
 struct DropAction {
   SetId set;
 };
@@ -61,8 +61,7 @@ struct CheckpointAction {
   Duration pause{};     ///< taken: how long the job stood still
   Duration complete{};  ///< taken: from the request until the set was complete
 };
-/// The containers run: from the beginning (set 0), where nobody has given them commands yet, or
-/// from a set.
+/// The containers run: from the beginning (set 0), where they have no commands yet, or from a set.
 struct RunsAction {
   SetId set;
   Duration after{};  ///< time since the start, or since the failure
@@ -99,13 +98,13 @@ class Job {
   void on_answer(Time now, NodeId node, msg::NodeStep step, SetId set, const std::string& error);
   void on_committed(Time now, SetId set, const std::string& error);
   void on_node_lost(Time now, NodeId node, const std::string& why);
-  /// Process 1 of a container has ended, and nobody has asked for that.
+  /// Process 1 of a container has ended without a request.
   void on_box_lost(Time now, BoxId box, const std::string& why);
   void on_program_ended(Time now, std::uint32_t status);
   /// Ignored while a checkpoint is under way. Answered by a CheckpointAction.
   void want_checkpoint(Time now);
-  /// Moves what runs on the node to others. Returns false when no other node is left, or
-  /// a sequence of steps is under way.
+  /// Moves the node's containers to other nodes. Returns false when no other node is left, or a
+  /// sequence of steps is under way.
   bool want_evacuation(Time now, NodeId node);
   void want_end(Time now, std::uint32_t status, const std::string& why);
   void on_time(Time now);

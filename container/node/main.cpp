@@ -93,7 +93,7 @@ int serve(const Flags& flags, const Sweeper& sweeper) {
   Reactor reactor(clock);
   end_on_signals(reactor);
   auto keyring = transport::secure::read_keyring(flags.secret_file, transport::secure::Role::kNode);
-  if (!keyring) return fail_with(keyring.error());
+  if (!keyring) return fail_with(keyring.error().text);
   if (const int failed = make_own_mounts(flags); failed != EXIT_SUCCESS) return failed;
   auto endpoint = transport::open_endpoint(
       "tcp", {.clock = &clock, .listen_host = flags.listen, .identity = *keyring, .serves = true});
@@ -112,7 +112,7 @@ int serve(const Flags& flags, const Sweeper& sweeper) {
   log::info("ends");
   node.end();
   reactor.remove(**endpoint);
-  // The end of process 1 ends what still runs in a thread, and every container.
+  // The end of process 1 ends its threads, and every container.
   ::_exit(EXIT_SUCCESS);
 }
 
@@ -125,7 +125,7 @@ int run(const Flags& flags) {
   }
   if (const auto own = make_work_folder(flags.work); !own) return fail_with(own.error());
   auto sweeper = Sweeper::start(flags.tag, flags.work);
-  if (!sweeper) return fail_with(sweeper.error());
+  if (!sweeper) return fail_with(sweeper.error().text);
   if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return fail_errno("namespaces of its own");
   const pid_t child = ::fork();
   if (child < 0) return fail_errno("fork");
@@ -151,7 +151,7 @@ int run(const Flags& flags) {
 int main(int argc, char** argv) {
   stdchk::container::Flags flags;
   if (const auto status = stdchk::container::parse(flags, argc, argv)) return *status;
-  stdchk::crash_at_once();
+  stdchk::let_crashes_end_the_process();
   stdchk::log::start("stdchk-container", flags.log_level);
   return stdchk::container::run(flags);
 }

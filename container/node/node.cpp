@@ -138,7 +138,7 @@ rpc::Answer Node::prepare(const msg::PrepareNode& request) {
     return refuse(Code::kBusy, "node.prepare", "The node has containers in the job's network.");
   }
   auto network = parse_network(request.network);
-  if (!network) return refuse(Code::kInvalidArgument, "node.prepare", network.error());
+  if (!network) return refuse(Code::kInvalidArgument, "node.prepare", network.error().text);
   on_network_(*network);
   auto made = std::make_shared<JobNetwork>(std::move(*network));
   if (network_) {
@@ -148,8 +148,9 @@ rpc::Answer Node::prepare(const msg::PrepareNode& request) {
     return msg::Reply(msg::PrepareNode::Reply{host_name(), version_});
   }
   const auto version = settings_.criu.version();
-  if (!version) return refuse(Code::kUnsupported, "node.prepare", version.error());
-  if (auto done = made->make(); !done) return refuse(Code::kSystem, "node.prepare", done.error());
+  if (!version) return refuse(Code::kUnsupported, "node.prepare", version.error().text);
+  if (auto done = made->make(); !done)
+    return refuse(Code::kSystem, "node.prepare", done.error().text);
   network_ = std::move(made);
   version_ = *version;
   job_ = request.job;
@@ -221,7 +222,7 @@ rpc::Answer Node::tell_box(const msg::TellBox& request) {
       done = box.answer("not-taken", request.number);
       break;
   }
-  if (!done) return refuse(Code::kSystem, kWhere, done.error());
+  if (!done) return refuse(Code::kSystem, kWhere, done.error().text);
   return msg::Reply(msg::TellBox::Reply{});
 }
 
@@ -327,8 +328,8 @@ void Node::step_done(const std::shared_ptr<Step>& step, std::uint32_t box,
                      const Outcome<std::uint64_t>& outcome, Duration took) {
   --step->left;
   if (!outcome) {
-    step->errors +=
-        fmt::format("{}container {}: {}", step->errors.empty() ? "" : "; ", box, outcome.error());
+    step->errors += fmt::format("{}container {}: {}", step->errors.empty() ? "" : "; ", box,
+                                outcome.error().text);
   } else if (took > Duration{}) {
     step->results.push_back({box, *outcome, static_cast<std::uint64_t>(took.count())});
   }

@@ -2,20 +2,12 @@
 
 #include <atomic>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/problem_text.h"
 
 namespace stdchk::container {
-
-/// A value, or a sentence that says what failed and why.
-template <class T>
-using Outcome = tl::expected<T, std::string>;
-
-inline tl::unexpected<std::string> problem(std::string text) {
-  return tl::unexpected(std::move(text));
-}
 
 /// A ProgramCall is one run of a program of the system, such as ip(8), nft(8), tar(1) or criu(8).
 struct ProgramCall {

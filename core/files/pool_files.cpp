@@ -76,10 +76,9 @@ bool read_text(int fd, std::size_t bytes_max, std::string& text) {
   return got >= 0;
 }
 
-tl::expected<std::string, std::string> read_private_file(const std::string& path,
-                                                         std::size_t bytes_max) {
+Outcome<std::string> read_private_file(const std::string& path, std::size_t bytes_max) {
   const auto unreadable = [&] {
-    return tl::unexpected(fmt::format(
+    return problem(fmt::format(
         "the secret file \"{}\" cannot be read ({}). `stdchk up` leaves it in the pool's state "
         "directory; --secret-file or STDCHK_SECRET_FILE names it. For the key of --encrypt, these "
         "are --key-file and STDCHK_KEY_FILE",
@@ -96,28 +95,28 @@ tl::expected<std::string, std::string> read_private_file(const std::string& path
     return why;
   }
   ::close(fd);
-  if (std::string why = distrust(path, facts); !why.empty()) return tl::unexpected(std::move(why));
+  if (std::string why = distrust(path, facts); !why.empty()) return problem(std::move(why));
   return text;
 }
 
-tl::expected<Secret, std::string> read_secret_file(const std::string& path) {
+Outcome<Secret> read_secret_file(const std::string& path) {
   auto text = read_private_file(path, kDigits + 1);
-  if (!text) return tl::unexpected(std::move(text.error()));
+  if (!text) return problem(std::move(text.error()));
   return parse_secret(path, *text);
 }
 
-tl::expected<Secret, std::string> parse_secret(const std::string& path, std::string_view text) {
+Outcome<Secret> parse_secret(const std::string& path, std::string_view text) {
   constexpr const char* kHow =
       "`stdchk up` makes a good secret, and docs/guide/start.md has a command for it";
   if (text.size() == kDigits + 1 && text.back() == '\n') text.remove_suffix(1);
   Secret secret;
   const MutableByteSpan bytes = MutableByteSpan(secret.bytes).first(kDigits / 2);
   if (!parse_hex(text, bytes)) {
-    return tl::unexpected(fmt::format("the secret file {} does not hold {} hexadecimal digits; {}",
-                                      path, kDigits, kHow));
+    return problem(fmt::format("the secret file {} does not hold {} hexadecimal digits; {}", path,
+                               kDigits, kHow));
   }
   if (looks_typed(bytes)) {
-    return tl::unexpected(
+    return problem(
         fmt::format("the secret file {} does not hold random digits, so others could guess it; {}",
                     path, kHow));
   }

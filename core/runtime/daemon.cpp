@@ -32,7 +32,7 @@ const std::atomic<bool>& end_on_signals(Reactor& reactor) {
 
 int ended_by() { return first_signal; }
 
-void crash_at_once() {
+void let_crashes_end_the_process() {
 // The sanitizers must see the signal first, to report it.
 #if !defined(STDCHK_SANITIZED)
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE}) std::signal(signal, SIG_DFL);

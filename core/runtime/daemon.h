@@ -18,7 +18,7 @@ int ended_by();
 /// Makes a crash end the process at once, with a core dump where enabled. Fabric libraries
 /// (psm_infinipath, psm2) install handlers that take locks and may never return. Processes that
 /// wait for this process would then hang.
-void crash_at_once();
+void let_crashes_end_the_process();
 
 /// Logs why the process ends, and returns its exit status.
 int fail_with(const std::string& sentence);

@@ -73,7 +73,7 @@ class Port {
 
   /// Reads one line without its end. Returns 0 or an errno. Time that passes while the machine is
   /// frozen does not count: the guest's clock stands still.
-  int hear(char* line, int seconds_max) {
+  int read_line(char* line, int seconds_max) {
     std::size_t have = 0;
     timespec begun{}, now{};
     ::clock_gettime(CLOCK_MONOTONIC, &begun);
@@ -151,7 +151,7 @@ int request_ticket(uint32_t n, sf_ticket* ticket) {
   char line[kLineBytesMax];
   std::snprintf(line, sizeof(line), "ticket %" PRIu32 "\n", n);
   if (!port.say(line)) return lost(errno);
-  if (const int error = port.hear(line, kAnswerSecondsMax); error != 0) return lost(error);
+  if (const int error = port.read_line(line, kAnswerSecondsMax); error != 0) return lost(error);
   if (std::sscanf(line, "ticket %" SCNu64 " %" SCNu32, &ticket->number, &ticket->count) == 2)
     return 0;
   return refusal(line);
@@ -163,7 +163,7 @@ int clone(const sf_ticket* ticket) {
   std::snprintf(line, sizeof(line), "clone %" PRIu64 "\n", ticket->number);
   if (!port.say(line)) return lost(errno);
   // The machine is frozen here. Parent and clones go on from here.
-  if (const int error = port.hear(line, kCloneSecondsMax); error != 0) return lost(error);
+  if (const int error = port.read_line(line, kCloneSecondsMax); error != 0) return lost(error);
   int id = 0;
   unsigned count = 0;
   if (std::sscanf(line, "id %d %u %31s", &id, &count, address) != 3) return refusal(line);
@@ -181,7 +181,7 @@ void exit_with(int status, const void* value, size_t bytes) {
   }
   std::snprintf(line + at, sizeof(line) - static_cast<std::size_t>(at), "%s\n",
                 bytes == 0 ? "-" : "");
-  if (port.say(line)) port.hear(line, kAnswerSecondsMax);
+  if (port.say(line)) port.read_line(line, kAnswerSecondsMax);
 }
 
 int join(const sf_ticket* ticket, sf_result* results) {
@@ -192,7 +192,7 @@ int join(const sf_ticket* ticket, sf_result* results) {
   int bad = 0;
   for (;;) {
     // Clones may take as long as they like.
-    const int error = port.hear(line, kAnswerSecondsMax);
+    const int error = port.read_line(line, kAnswerSecondsMax);
     if (error == ETIMEDOUT) continue;
     if (error != 0) return lost(error);
     if (std::strcmp(line, "done") == 0) return bad;
@@ -215,7 +215,7 @@ int kill(const sf_ticket* ticket) {
   char line[kLineBytesMax];
   std::snprintf(line, sizeof(line), "kill %" PRIu64 "\n", ticket->number);
   if (!port.say(line)) return lost(errno);
-  if (const int error = port.hear(line, kAnswerSecondsMax); error != 0) return lost(error);
+  if (const int error = port.read_line(line, kAnswerSecondsMax); error != 0) return lost(error);
   return std::strcmp(line, "done") == 0 ? 0 : refusal(line);
 }
 

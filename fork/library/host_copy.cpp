@@ -60,7 +60,7 @@ void advise(const FrozenCopy* frozen, int advice) {
 
 /// On another host. Uses no memory but the room's, no allocation, and no function that waits for a
 /// lock.
-[[noreturn]] void go_on_elsewhere(FrozenCopy* frozen) {
+[[noreturn]] void resume_on_other_host(FrozenCopy* frozen) {
   const int faults = static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK));
   uffdio_api api{};
   api.api = UFFD_API;
@@ -105,7 +105,7 @@ void advise(const FrozenCopy* frozen, int advice) {
   ::syscall(SYS_close_range, 3, ~0U, 0);
   if (said != 0) ::_exit(105);
   ::syscall(SYS_kill, ::syscall(SYS_getpid), SIGSTOP);  // dumped here, and restored on other hosts
-  go_on_elsewhere(frozen);
+  resume_on_other_host(frozen);
 }
 
 }  // namespace

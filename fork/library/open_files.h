@@ -38,8 +38,7 @@ class OpenFiles {
   static constexpr std::uint32_t kCountMax = 1024;
 
   void remember();
-  /// Opens each anew at its number. Returns 0, or an errno; then `failed` names what could not be
-  /// opened.
+  /// Opens each file anew at its number. Returns 0, or an errno; then `failed` names the file.
   int open_anew(char* failed, std::uint32_t failed_bytes) const;
 
  private:

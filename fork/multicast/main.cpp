@@ -37,9 +37,9 @@ struct Settings {
   std::uint32_t lose_permille = 0;
 };
 
-tl::expected<Secret, std::string> group_of(const Settings& settings) {
+Outcome<Secret> group_of(const Settings& settings) {
   auto secret = read_secret_file(settings.secret_file);
-  if (!secret) return tl::unexpected(secret.error());
+  if (!secret) return problem(secret.error());
   return group_secret(*secret);
 }
 
@@ -57,7 +57,7 @@ Status read_all(int file, std::uint64_t offset, MutableByteSpan out) {
 
 int send_file(const Settings& settings) {
   const auto group = group_of(settings);
-  if (!group) return fail_with(group.error());
+  if (!group) return fail_with(group.error().text);
   const auto own = parse_address(settings.own);
   const auto to = parse_address(settings.group);
   if (!own || !to || !is_multicast(*to)) {
@@ -106,7 +106,7 @@ int send_file(const Settings& settings) {
 
 int receive_file(const Settings& settings) {
   const auto group = group_of(settings);
-  if (!group) return fail_with(group.error());
+  if (!group) return fail_with(group.error().text);
   const auto own = parse_address(settings.own);
   const auto from = parse_address(settings.sender);
   const auto root = parse_root(settings.root);
@@ -195,7 +195,7 @@ int main(int argc, char** argv) {
   receives.argument("FILE", settings.path, "the file to make").required();
   if (auto status = options.parse_or_exit(argc, argv)) return *status;
   signal(SIGPIPE, SIG_IGN);
-  crash_at_once();
+  let_crashes_end_the_process();
   log::start("stdchk-cast", log::Level::kInfo);
   return options.chosen() == "send" ? multicast::send_file(settings)
                                     : multicast::receive_file(settings);

@@ -33,7 +33,7 @@ inline constexpr std::size_t kDatagramBytesMax = kHeaderBytes + 1 + 8 + kUnitByt
 /// A receiver says that it is there.
 struct Hello {};
 
-/// The sender answers with what it sends.
+/// The sender's answer: the image that it sends.
 struct Offer {
   std::uint64_t to = 0;  ///< the receiver's id: the answer is not an old one
   std::uint64_t image_bytes = 0;

@@ -31,7 +31,7 @@ class Receiving {
         prng_(datagrams_.id()) {}
 
   Result<ReceiveReport> run() {
-    STDCHK_TRY(meet());
+    STDCHK_TRY(wait_for_offer());
     STDCHK_TRY(try_group());
     ReceiverOptions wanted;
     wanted.units = offer_.units;
@@ -46,16 +46,16 @@ class Receiving {
         return fail(Code::kDeadline, "multicast.receive: the sender is silent");
       }
       ask();
-      STDCHK_TRY(hear());
+      STDCHK_TRY(receive_datagrams());
       wait(receiver_->wake_at());
     }
-    say_done();
+    send_done();
     return ReceiveReport{receiver_->counts(), offer_.image_bytes, by_unicast_};
   }
 
  private:
   /// Asks for the offer until it comes.
-  Status meet() {
+  Status wait_for_offer() {
     const Time begun = clock_.now();
     Time asked{};
     while (offer_.units == 0) {
@@ -123,7 +123,7 @@ class Receiving {
   }
 
   /// Tells the sender that this receiver needs nothing, more than once: datagrams are lost.
-  void say_done() {
+  void send_done() {
     const Time until = clock_.now() + kFarewell;
     Ask done;
     done.done = true;
@@ -134,7 +134,7 @@ class Receiving {
     }
   }
 
-  Status hear() {
+  Status receive_datagrams() {
     for (Socket* socket : {group_ ? &*group_ : nullptr, &socket_}) {
       Address from;
       for (int i = 0; socket != nullptr && i < kReceivedAtOnce; ++i) {

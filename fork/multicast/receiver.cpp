@@ -57,7 +57,7 @@ bool Receiver::needs(std::uint32_t unit, std::uint32_t cell) const {
   return found.here != 0 || found.asked != Time{} || unasked_ < kUnaskedMax;
 }
 
-bool Receiver::is_here(const Unit& unit) const {
+bool Receiver::is_present(const Unit& unit) const {
   return unit.accepted || unit.here == all_cells(options_.cells);
 }
 
@@ -67,7 +67,7 @@ bool Receiver::on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::si
   moved_ = now;
   Unit& found = units_[unit];
   if (!needs(unit, cell)) {
-    ++(is_here(found) || found.here != 0 ? counts_.twice_cells : counts_.skipped_cells);
+    ++(is_present(found) || found.here != 0 ? counts_.twice_cells : counts_.skipped_cells);
     return false;
   }
   if (found.here == 0 && found.asked == Time{}) ++unasked_;
@@ -77,7 +77,7 @@ bool Receiver::on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::si
   }
   found.here = static_cast<CellMask>(found.here | (1U << cell));
   found.moved = now;
-  if (!is_here(found)) return false;
+  if (!is_present(found)) return false;
   if (found.asked == Time{}) {
     --unasked_;
   } else if (flying_ > 0) {
@@ -132,7 +132,7 @@ void Receiver::ask_again(Time now, Ask& ask) {
   for (std::uint32_t step = low_; step < next_; ++step) {
     if (ask.wants.size() >= Ask::kWantsMax) return;
     Unit& unit = units_[index(step)];
-    if (is_here(unit)) continue;
+    if (is_present(unit)) continue;
     // At the end no later unit can tell.
     const bool passed = (step < newest_ || next_ == units_.size()) && now - unit.moved > patience();
     const bool late = silent && now - unit.moved > kSilence;
@@ -150,14 +150,14 @@ void Receiver::ask_again(Time now, Ask& ask) {
   }
 }
 
-/// Adds what was not asked for yet, as far as the window allows.
+/// Adds units that were not requested yet, as far as the window allows.
 void Receiver::ask_on(Time now, Ask& ask) {
   const bool ends = units_.size() - next_ <= kBatch;
   const std::uint32_t most = window();
   if (flying_ + kBatch > most && !ends) return;
   while (next_ < units_.size() && flying_ < most && ask.wants.size() < Ask::kWantsMax) {
     Unit& unit = units_[index(next_++)];
-    if (is_here(unit)) continue;
+    if (is_present(unit)) continue;
     if (unit.here != 0) --unasked_;
     unit.asked = unit.moved = now;
     ++flying_;
@@ -177,8 +177,8 @@ std::optional<Ask> Receiver::next(Time now) {
   Ask ask;
   if (done()) {
     wake_at_ = now + kAlive;
-    if (told_done_ && now - asked_ < kAlive) return std::nullopt;
-    told_done_ = ask.done = true;
+    if (reported_done_ && now - asked_ < kAlive) return std::nullopt;
+    reported_done_ = ask.done = true;
   } else {
     if (now - looked_ >= kLook) {
       looked_ = now;

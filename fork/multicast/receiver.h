@@ -77,7 +77,7 @@ class Receiver {
   std::uint32_t step_of(std::uint32_t unit) const;
   Duration patience() const;
   std::uint32_t window() const;
-  bool is_here(const Unit& unit) const;
+  bool is_present(const Unit& unit) const;
 
   const ReceiverOptions options_;
   std::vector<Unit> units_;    ///< the manifest's; with the manifest, the image's too
@@ -96,7 +96,7 @@ class Receiver {
   Time asked_{};
   Time moved_{};
   Time wake_at_{};
-  bool told_done_ = false;
+  bool reported_done_ = false;
   Counts counts_;
 };
 

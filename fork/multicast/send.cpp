@@ -38,7 +38,7 @@ class Sending {
   Status run() {
     Time idle_since = clock_.now();
     while (clock_.now() - idle_since < options_.idle) {
-      hear();
+      receive_datagrams();
       STDCHK_TRY(speak());
       probe();
       if (!sender_.all_done(clock_.now()) && sender_.receivers() > 0) idle_since = clock_.now();
@@ -68,7 +68,7 @@ class Sending {
     return out;
   }
 
-  void hear() {
+  void receive_datagrams() {
     std::array<std::byte, kDatagramBytesMax> room;
     Address from;
     for (int i = 0; i < kReceivedAtOnce; ++i) {

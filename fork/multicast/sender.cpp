@@ -72,7 +72,7 @@ bool Sender::on_ask(Time now, ReceiverId from, const Ask& ask) {
   return true;
 }
 
-/// Takes what a receiver reports: its rate, its delay, its losses, and whether it keeps up.
+/// Evaluates a receiver's report: its rate, its delay, its losses, and whether it keeps up.
 void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
   const double rate = ask.rate_kib * 1024.0;
   receiver.rate = receiver.rate == 0 ? rate : 0.7 * receiver.rate + 0.3 * rate;
@@ -80,7 +80,8 @@ void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
     receiver.delay = std::min<Duration>(std::chrono::microseconds(ask.delay_us), kLockstepMost);
   }
   receiver.reached = !ask.by_unicast;
-  // Every receiver hears the same stream: who gets much less of it than was sent loses it.
+  // All receivers get the same stream. So a receiver that gets much less than was sent loses
+  // datagrams.
   const bool busy = rate_.is_used();
   const bool slow = busy && receiver.rate < kLagShare * rate_.sent() &&
                     now - receiver.joined > kLagTime && receivers_.size() > 1;

@@ -56,7 +56,7 @@ class Sender {
 
   struct Counts {
     std::uint64_t asked_units = 0;
-    std::uint64_t lockstep_units = 0;  ///< asked for, and answered by what went to all anyway
+    std::uint64_t lockstep_units = 0;  ///< requests answered by units for all
     std::uint64_t multicast_cells = 0;
     std::uint64_t unicast_cells = 0;
     std::uint64_t loss_reports = 0;

@@ -37,7 +37,7 @@ bool set(int fd, int level, int option, const T& value) {
   return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
-/// As large as the system allows: more than its usual limit for who is privileged.
+/// Makes the buffer as large as the system allows. A privileged process may pass the usual limit.
 void enlarge(int fd, int forced, int usual) {
   if (!set(fd, SOL_SOCKET, forced, kBufferBytes)) set(fd, SOL_SOCKET, usual, kBufferBytes);
 }

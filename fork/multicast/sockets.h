@@ -30,7 +30,7 @@ class Socket {
  public:
   /// For unicast, and for sending to groups from that interface, over up to `hops` routers.
   static Result<Socket> open(const Address& own, std::uint8_t hops);
-  /// For receiving what is sent to the group by way of the interface that has the address `own`.
+  /// Receives datagrams to the group on the interface that has the address `own`.
   static Result<Socket> join(const Address& group, const Address& own);
 
   int fd() const { return fd_.get(); }

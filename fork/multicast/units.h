@@ -25,7 +25,7 @@ inline CellMask all_cells(std::uint32_t cells) {
 /// Names one receiver.
 using ReceiverId = std::uint64_t;
 
-/// A Want is what a receiver lacks of some units, one behind the other.
+/// A Want names the missing cells of consecutive units at a receiver.
 struct Want {
   std::uint32_t first = 0;
   std::uint16_t count = 0;

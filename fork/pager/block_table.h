@@ -59,7 +59,7 @@ class BlockTable {
   /// Removes the waiters of the range, and appends them to `waiters`.
   void filled(const BlockRange& range, std::vector<Waiter>& waiters);
   void failed(const BlockRange& range, std::vector<Waiter>& waiters);
-  /// True when anybody waits for the block.
+  /// True when a waiter exists for the block.
   bool is_wanted(std::uint64_t block) const { return waiters_.count(block) > 0; }
   /// Forgets a clone that has ended.
   void forget(std::uint64_t clone);

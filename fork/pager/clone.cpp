@@ -110,9 +110,9 @@ Clone::Denial Clone::deny(std::uint64_t address) const {
     wake(address);
     return Denial::kWoken;
   }
-  const bool told =
+  const bool signalled =
       process_ && ::syscall(SYS_pidfd_send_signal, process_.get(), SIGBUS, nullptr, 0) == 0;
-  return told ? Denial::kDenied : Denial::kUntold;
+  return signalled ? Denial::kDenied : Denial::kUntold;
 }
 
 void Clone::deny_range(const BlockRange& blocks) const {

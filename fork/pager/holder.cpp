@@ -22,14 +22,14 @@ using Timer = std::chrono::steady_clock;
 constexpr auto kSoon = std::chrono::seconds(1);
 constexpr unsigned kSoonEndsMax = 3;
 
-/// A message of the server: this, and the record behind it.
-struct Told {
+/// The head of a message of the server. The record follows it.
+struct MessageHead {
   KeptKind kind = KeptKind::kListener;
   std::uint32_t keeps = 0;  ///< 0: drop
   std::uint64_t id = 0;
 };
 struct Message {
-  Told told;
+  MessageHead head;
   std::array<char, kRecordBytesMax> record{};
 };
 
@@ -50,18 +50,18 @@ class Shelf {
     Message message;
     Received got = receive_message(socket, &message, sizeof(message), MSG_DONTWAIT);
     if (got.error == EAGAIN) return true;
-    if (got.error != 0 || got.length < sizeof(Told)) {
+    if (got.error != 0 || got.length < sizeof(MessageHead)) {
       got.close_all();
       return got.error == EPROTO;
     }
     std::erase_if(kept_, [&](const Kept& each) {
-      return each.kind == message.told.kind && each.id == message.told.id;
+      return each.kind == message.head.kind && each.id == message.head.id;
     });
-    if (message.told.keeps != 0) {
+    if (message.head.keeps != 0) {
       Kept& added = kept_.emplace_back();
-      added.kind = message.told.kind;
-      added.id = message.told.id;
-      added.record.assign(message.record.data(), got.length - sizeof(Told));
+      added.kind = message.head.kind;
+      added.id = message.head.id;
+      added.record.assign(message.record.data(), got.length - sizeof(MessageHead));
       for (std::size_t i = 0; i < kFilesMax && got.files[i] >= 0; ++i) {
         added.files.emplace_back(got.take(i));
       }
@@ -113,18 +113,19 @@ Status HolderLink::keep(KeptKind kind, std::uint64_t id, const std::string& reco
                         std::initializer_list<int> files) {
   if (record.size() > kRecordBytesMax) return fail(Code::kTooLarge, "pager.keep");
   Message message;
-  message.told = {kind, 1, id};
+  message.head = {kind, 1, id};
   std::memcpy(message.record.data(), record.data(), record.size());
   const MutexLock lock(mutex_);
-  const int error = send_message(socket_.get(), &message, sizeof(Told) + record.size(), files);
+  const int error =
+      send_message(socket_.get(), &message, sizeof(MessageHead) + record.size(), files);
   if (error != 0) return fail(Code::kSystem, "pager.keep", error);
   return {};
 }
 
 void HolderLink::drop(KeptKind kind, std::uint64_t id) {
-  const Told told{kind, 0, id};
+  const MessageHead head{kind, 0, id};
   const MutexLock lock(mutex_);
-  static_cast<void>(send_message(socket_.get(), &told, sizeof(told)));
+  static_cast<void>(send_message(socket_.get(), &head, sizeof(head)));
 }
 
 int hold(std::vector<Kept> kept, const ServeKept& serve) {

@@ -113,7 +113,7 @@ void Image::fault(const Waiter& waiter, std::uint64_t offset, std::uint32_t ahea
     host_.wake(waiter);
     return;
   }
-  // In a run the other threads begin with what follows while this one fetches the first piece.
+  // In a run, other threads fetch the following pieces while this thread fetches the first piece.
   if (claimed.count != 1) plan_ahead(block, claimed.end(), block + ahead);
   if (claimed.count > 0) static_cast<void>(fill(claimed, false, piece));
   if (claimed.count == 1) plan_ahead(block, claimed.end(), block + ahead);
@@ -181,7 +181,7 @@ Status Image::fetch(const BlockRange& range, Piece& piece) {
   return {};
 }
 
-/// Fetches blocks that this thread has claimed, and tells those who wait for them.
+/// Fetches blocks that this thread has claimed, and notifies their waiters.
 Status Image::fill(const BlockRange& range, bool ahead, Piece& piece) {
   const Status status = read(range, piece);
   if (!status && range.count > 1) {

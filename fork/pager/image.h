@@ -73,7 +73,7 @@ class Image : public std::enable_shared_from_this<Image> {
   /// block first. Returns when the touched block is there, denied, or being fetched by another
   /// thread.
   void fault(const Waiter& waiter, std::uint64_t offset, std::uint32_t ahead, Piece& piece);
-  /// Fetches what of the range is absent.
+  /// Fetches the absent blocks of the range.
   void fetch_ahead(const BlockRange& range, Piece& piece);
   /// Fetches the range. Returns when all its blocks are present.
   Status fetch(const BlockRange& range, Piece& piece);

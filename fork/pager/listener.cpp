@@ -34,30 +34,29 @@ std::string default_socket() {
   return folder == nullptr ? std::string() : std::string(folder) + "/stdchk-pager.socket";
 }
 
-tl::expected<Descriptor, std::string> listen_at(const std::string& path) {
+Outcome<Descriptor> listen_at(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   sockaddr_un said;
   if (slash == std::string::npos || path.front() != '/' || slash + 1 == path.size() ||
       !has_address(path, said)) {
-    return tl::unexpected(
-        fmt::format("--socket '{}' is not an absolute path of at most 107 bytes", path));
+    return problem(fmt::format("--socket '{}' is not an absolute path of at most 107 bytes", path));
   }
   FolderRules rules;
   rules.what = "the socket's folder";
   rules.is_private = false;
   const auto folder = OwnFolder::open(slash == 0 ? "/" : path.substr(0, slash), rules);
-  if (!folder) return tl::unexpected(folder.error());
+  if (!folder) return problem(folder.error());
   // The checked folder's descriptor stands in the path, so that another user cannot replace the
   // folder.
   const std::string name = path.substr(slash + 1);
   sockaddr_un address;
   const Descriptor probe = new_socket();
   if (!has_address(fmt::format("/proc/self/fd/{}/{}", folder->fd(), name), address)) {
-    return tl::unexpected(fmt::format("the name of the socket {} is too long", path));
+    return problem(fmt::format("the name of the socket {} is too long", path));
   }
   const auto* to = reinterpret_cast<const sockaddr*>(&address);
   if (::connect(probe.get(), to, sizeof(address)) == 0) {
-    return tl::unexpected(fmt::format("another stdchk-pager serves at {}", path));
+    return problem(fmt::format("another stdchk-pager serves at {}", path));
   }
   if (errno == ECONNREFUSED) ::unlinkat(folder->fd(), name.c_str(), 0);
   Descriptor listening = new_socket();
@@ -65,9 +64,9 @@ tl::expected<Descriptor, std::string> listen_at(const std::string& path) {
   const bool bound = ::bind(listening.get(), to, sizeof(address)) == 0;
   const int error = errno;
   ::umask(before);
-  if (!bound) return tl::unexpected(fmt::format("{}: {}", path, std::strerror(error)));
+  if (!bound) return problem(fmt::format("{}: {}", path, std::strerror(error)));
   if (::listen(listening.get(), kBacklog) != 0) {
-    return tl::unexpected(fmt::format("{}: {}", path, std::strerror(errno)));
+    return problem(fmt::format("{}: {}", path, std::strerror(errno)));
   }
   return listening;
 }

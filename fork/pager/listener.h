@@ -1,9 +1,9 @@
 #pragma once
 
 #include <string>
-#include <tl/expected.hpp>
 
 #include "core/base/descriptor.h"
+#include "core/base/problem_text.h"
 
 namespace stdchk::pager {
 
@@ -12,6 +12,6 @@ std::string default_socket();
 
 /// Listens at `path`, with mode 0600 in a folder in which no other user can write. Replaces the
 /// socket of a server that is gone. The error is a sentence for a person.
-tl::expected<Descriptor, std::string> listen_at(const std::string& path);
+Outcome<Descriptor> listen_at(const std::string& path);
 
 }  // namespace stdchk::pager

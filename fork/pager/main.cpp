@@ -118,10 +118,10 @@ int serve(const Settings& settings, const client::Options& pool_options, HolderL
   Server server(options, listener, pool, holder);
   server.adopt(std::move(kept));
   auto served = metrics::serve(settings.metrics, page_of(server));
-  if (!served) return fail_with(served.error());
+  if (!served) return fail_with(served.error().text);
   if (!settings.ready_file.empty()) {
-    const Status told = write_file_at_once(settings.ready_file, fmt::format("{}\n", getpid()));
-    if (!told) return fail_with(describe(told.error()));
+    const Status written = write_file_at_once(settings.ready_file, fmt::format("{}\n", getpid()));
+    if (!written) return fail_with(describe(written.error()));
   }
   server.run(signals.get());
   served->reset();
@@ -129,7 +129,7 @@ int serve(const Settings& settings, const client::Options& pool_options, HolderL
   return 0;
 }
 
-tl::expected<client::Options, std::string> pool_options_of(const Settings& settings) {
+Outcome<client::Options> pool_options_of(const Settings& settings) {
   client::Options wanted;
   wanted.manager_address = settings.manager;
   wanted.role = "pager";
@@ -139,11 +139,11 @@ tl::expected<client::Options, std::string> pool_options_of(const Settings& setti
   if (settings.manager.empty()) return wanted;
   auto keyring =
       transport::secure::read_keyring(settings.secret_file, transport::secure::Role::kClient);
-  if (!keyring) return tl::unexpected(keyring.error());
+  if (!keyring) return problem(keyring.error());
   wanted.keyring = std::move(*keyring);
   if (settings.key_file.empty()) return wanted;
   const auto key = read_secret_file(settings.key_file);
-  if (!key) return tl::unexpected(key.error());
+  if (!key) return problem(key.error());
   wanted.key = *key;
   return wanted;
 }
@@ -159,12 +159,12 @@ int main(int argc, char** argv) {
   pager::describe_options(options, settings);
   if (auto status = options.parse_or_exit(argc, argv)) return *status;
   signal(SIGPIPE, SIG_IGN);
-  crash_at_once();
+  let_crashes_end_the_process();
   log::start("stdchk-pager", settings.log_level);
   const auto pool = pager::pool_options_of(settings);
-  if (!pool) return fail_with(pool.error());
+  if (!pool) return fail_with(pool.error().text);
   auto listener = pager::listen_at(settings.socket);
-  if (!listener) return fail_with(listener.error());
+  if (!listener) return fail_with(listener.error().text);
   // Confine the process before it starts a thread or a child: both inherit the confinement.
   if (const Status confined = settings.unconfined ? Status() : confine({}); !confined) {
     return fail_with(describe(confined.error()));

@@ -141,7 +141,7 @@ int open_faults(bool follow_fork, File& out) {
   if (faults.get() < 0) return failed_call("userfaultfd", errno);
   const std::uint64_t needed = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_EVENT_REMAP |
                                (follow_fork ? UFFD_FEATURE_EVENT_FORK : 0);
-  // Kernels before 6.6 have no poison. The server then sends SIGBUS.
+  // Kernels before 6.6 lack UFFDIO_POISON. The server then sends SIGBUS.
   for (const std::uint64_t features : {needed | kFeaturePoison, needed}) {
     uffdio_api api{};
     api.api = UFFD_API;
@@ -200,12 +200,13 @@ int register_range(void* at, std::uint64_t length, const stdchk_map_options& opt
   if (!follow && ::madvise(at, length, MADV_DONTFORK) != 0) {
     return failed_call("madvise", errno);
   }
-  Registered told;
-  told.address = range.range.start;
-  told.length = length;
-  told.follows_fork = follow ? 1 : 0;
+  Registered registered;
+  registered.address = range.range.start;
+  registered.length = length;
+  registered.follows_fork = follow ? 1 : 0;
   Served served;
-  int error = send_message(mapping.socket.get(), &told, sizeof(told), {mapping.faults.get()});
+  int error =
+      send_message(mapping.socket.get(), &registered, sizeof(registered), {mapping.faults.get()});
   if (error == 0) error = receive(mapping.socket.get(), served);
   if (error == 0) error = served.error;
   if (error != 0) return failed_call("stdchk-pager did not take the mapping", error);

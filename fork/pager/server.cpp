@@ -65,7 +65,7 @@ Server::Server(const ServerOptions& options, int listener, PoolConnection& pool,
 
 Server::~Server() {
   door_.reset();
-  [[maybe_unused]] const int told = ::eventfd_write(ending_.get(), 1);
+  [[maybe_unused]] const int written = ::eventfd_write(ending_.get(), 1);
   for (std::thread& each : workers_) each.join();
   prefetcher_.reset();
 }
@@ -275,14 +275,14 @@ Status Server::introduce(Descriptor socket, std::int32_t pid) {
   MapRequest request;
   std::uint64_t length = 0;
   STDCHK_ASSIGN(const ImagePtr image, hear_request(socket.get(), request, length));
-  Registered told;
+  Registered registered;
   int faults_fd = -1;
-  const int error = receive(socket.get(), told, &faults_fd);
+  const int error = receive(socket.get(), registered, &faults_fd);
   Descriptor faults(faults_fd);
   if (error != 0) return fail(Code::kPeerLost, "pager.registered", error);
   const std::uint64_t pages = (length + kPageBytes - 1) / kPageBytes * kPageBytes;
-  if (told.address % kPageBytes != 0 || told.length != pages || told.address + pages < pages ||
-      !is_userfault(faults.get())) {
+  if (registered.address % kPageBytes != 0 || registered.length != pages ||
+      registered.address + pages < pages || !is_userfault(faults.get())) {
     Served refused;
     refused.error = EPROTO;
     static_cast<void>(send_message(socket.get(), &refused, sizeof(refused)));
@@ -293,9 +293,9 @@ Status Server::introduce(Descriptor socket, std::int32_t pid) {
   record.image = image->id();
   record.pid = pid;
   record.offset = request.offset;
-  record.length = told.length;
+  record.length = registered.length;
   record.regions.count = 1;
-  record.regions.all[0] = {told.address, told.length, request.offset};
+  record.regions.all[0] = {registered.address, registered.length, request.offset};
   return take_mapping(std::move(socket), std::move(faults), record, image);
 }
 
@@ -499,7 +499,7 @@ void Server::run(int signals) {
     if (std::chrono::steady_clock::now() - checked_at >=
         std::chrono::milliseconds(kCheckIntervalMs)) {
       checked_at = std::chrono::steady_clock::now();
-      look_after();
+      drop_unused_images();
     }
     if (ready[0].revents != 0) break;
     if (ready[1].revents != 0) {
@@ -526,7 +526,7 @@ void Server::run(int signals) {
   deny_all();
 }
 
-void Server::look_after() {
+void Server::drop_unused_images() {
   for (const ClonePtr& clone : registry_.clones()) {
     if (clone->socket() < 0 && !clone->is_alive()) remove_clone(clone->id());
   }

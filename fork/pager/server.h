@@ -83,7 +83,7 @@ class Server {
   void remove_clone(std::uint64_t id);
   void adopt_image(Kept& kept);
   void adopt_clone(Kept& kept);
-  void look_after();
+  void drop_unused_images();
   void deny_all();
 
   const ServerOptions options_;

@@ -43,12 +43,12 @@ class Inside {
 
 /// Runs `ip -batch -` with `commands` as its input, in the network namespace `where`; -1: in this
 /// process's. Errors: what ip(8) says.
-tl::expected<void, std::string> run_ip(const std::string& commands, int where) {
+Outcome<void> run_ip(const std::string& commands, int where) {
   int in[2], out[2];
-  if (::pipe2(in, O_CLOEXEC) != 0) return tl::unexpected(std::string("ip: no pipe"));
+  if (::pipe2(in, O_CLOEXEC) != 0) return problem("ip: no pipe");
   const Descriptor in_read(in[0]);
   Descriptor in_write(in[1]);
-  if (::pipe2(out, O_CLOEXEC) != 0) return tl::unexpected(std::string("ip: no pipe"));
+  if (::pipe2(out, O_CLOEXEC) != 0) return problem("ip: no pipe");
   const Descriptor out_read(out[0]);
   Descriptor out_write(out[1]);
   posix_spawn_file_actions_t actions;
@@ -65,7 +65,7 @@ tl::expected<void, std::string> run_ip(const std::string& commands, int where) {
   }
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
-    return tl::unexpected(
+    return problem(
         fmt::format("ip(8) cannot be started: {}. Install iproute2, or use --network none.",
                     std::strerror(error)));
   }
@@ -81,17 +81,17 @@ tl::expected<void, std::string> run_ip(const std::string& commands, int where) {
   char said[512] = {};
   const ssize_t n = ::read(out_read.get(), said, sizeof(said) - 1);
   if (status == 0 && written == static_cast<ssize_t>(commands.size())) return {};
-  return tl::unexpected(fmt::format("ip(8) failed: {}", n > 0 ? said : "it said nothing"));
+  return problem(fmt::format("ip(8) failed: {}", n > 0 ? said : "it said nothing"));
 }
 
 }  // namespace
 
-tl::expected<Subnet, std::string> parse_subnet(const std::string& text) {
+Outcome<Subnet> parse_subnet(const std::string& text) {
   const auto slash = text.find('/');
   in_addr address{};
   if (slash == std::string::npos ||
       ::inet_pton(AF_INET, text.substr(0, slash).c_str(), &address) != 1) {
-    return tl::unexpected(fmt::format("\"{}\" is not a network such as 10.90.0.0/16.", text));
+    return problem(fmt::format("\"{}\" is not a network such as 10.90.0.0/16.", text));
   }
   const std::string prefix = text.substr(slash + 1);
   const int bits = prefix.size() <= 2 &&
@@ -100,11 +100,11 @@ tl::expected<Subnet, std::string> parse_subnet(const std::string& text) {
                        ? std::stoi(prefix)
                        : 0;
   if (bits < 8 || bits > 24) {
-    return tl::unexpected(fmt::format("The prefix of \"{}\" must be from 8 to 24.", text));
+    return problem(fmt::format("The prefix of \"{}\" must be from 8 to 24.", text));
   }
   const std::uint32_t base = ntohl(address.s_addr);
   if ((base & ((std::uint32_t{1} << (32 - bits)) - 1)) != 0) {
-    return tl::unexpected(fmt::format("\"{}\" has bits behind its prefix.", text));
+    return problem(fmt::format("\"{}\" has bits behind its prefix.", text));
   }
   return Subnet{base, std::uint32_t{1} << (24 - bits)};
 }
@@ -128,10 +128,10 @@ Address FamilyNetwork::address(std::uint32_t host_part) const {
   return {subnet_.base + index_ * 256 + host_part, 0xffffff00};
 }
 
-tl::expected<void, std::string> FamilyNetwork::start() {
+Outcome<void> FamilyNetwork::start() {
   const Descriptor own(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!own || ::unshare(CLONE_NEWNET) != 0) {
-    return tl::unexpected(fmt::format("No network namespace: {}", std::strerror(errno)));
+    return problem(fmt::format("No network namespace: {}", std::strerror(errno)));
   }
   namespace_ = Descriptor(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
   if (::setns(own.get(), CLONE_NEWNET) != 0) std::abort();
@@ -161,7 +161,7 @@ std::uint32_t FamilyNetwork::take() {
 
 void FamilyNetwork::give_back(std::uint32_t host_part) { taken_.erase(host_part); }
 
-tl::expected<void, std::string> FamilyNetwork::connect(const std::vector<Cable>& cables) {
+Outcome<void> FamilyNetwork::connect(const std::vector<Cable>& cables) {
   std::string commands;
   for (const Cable& cable : cables) {
     // The hardware address says which family and which clone: locally administered.

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <set>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "core/base/descriptor.h"
+#include "core/base/problem_text.h"
 #include "fork/process/sandbox.h"
 
 namespace stdchk::fork {
@@ -19,7 +19,7 @@ struct Subnet {
   std::uint32_t families = 0;
 };
 /// Reads "10.90.0.0/16"; the prefix is from 8 to 24. Errors: a sentence.
-tl::expected<Subnet, std::string> parse_subnet(const std::string& text);
+Outcome<Subnet> parse_subnet(const std::string& text);
 std::string address_text(std::uint32_t ip);
 
 /// A Cable connects a sandbox to the bridge: the sandbox's interface has an address.
@@ -47,11 +47,11 @@ class FamilyNetwork {
   /// Whether the host has an interface with the name of network `index`.
   static bool is_taken(std::uint32_t index);
   /// Makes the network. The host's end has the address with the last byte 1.
-  tl::expected<void, std::string> start();
+  Outcome<void> start();
   /// Takes a free last byte; 0: there is none.
   std::uint32_t take();
   void give_back(std::uint32_t host_part);
-  tl::expected<void, std::string> connect(const std::vector<Cable>& cables);
+  Outcome<void> connect(const std::vector<Cable>& cables);
   Address address(std::uint32_t host_part) const;
 
  private:

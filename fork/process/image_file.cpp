@@ -18,13 +18,13 @@ struct Place {
   std::string name;
 };
 
-tl::expected<Place, std::string> place_of(const std::string& path) {
+Outcome<Place> place_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos || slash == 0) {
-    return tl::unexpected(fmt::format("{} is not an absolute path of a file in a folder", path));
+    return problem(fmt::format("{} is not an absolute path of a file in a folder", path));
   }
   auto folder = OwnFolder::open(path.substr(0, slash), kImagesRules);
-  if (!folder) return tl::unexpected(folder.error());
+  if (!folder) return problem(folder.error());
   return Place{std::move(*folder), path.substr(slash + 1)};
 }
 
@@ -48,26 +48,26 @@ std::string reason_of(int os_errno) {
 
 }  // namespace
 
-tl::expected<Descriptor, std::string> make_image(const std::string& path) {
+Outcome<Descriptor> make_image(const std::string& path) {
   const auto place = place_of(path);
-  if (!place) return tl::unexpected(place.error());
+  if (!place) return problem(place.error());
   ::unlinkat(place->folder.fd(), place->name.c_str(), 0);
   Descriptor file(::openat(place->folder.fd(), place->name.c_str(),
                            O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) return tl::unexpected(fmt::format("{}: {}", path, std::strerror(errno)));
+  if (!file) return problem(fmt::format("{}: {}", path, std::strerror(errno)));
   return file;
 }
 
-tl::expected<Descriptor, std::string> open_image(const std::string& path, std::uint64_t bytes) {
+Outcome<Descriptor> open_image(const std::string& path, std::uint64_t bytes) {
   const auto place = place_of(path);
-  if (!place) return tl::unexpected(place.error());
+  if (!place) return problem(place.error());
   const DrainFolder folder(Descriptor(::fcntl(place->folder.fd(), F_DUPFD_CLOEXEC, 0)));
   auto opened =
       folder.open(place->name, Access::kRead,
                   {.inode = {}, .size_bytes = bytes, .owners = {::geteuid()}, .one_name = true});
   if (!opened) {
-    return tl::unexpected(fmt::format("the image {} is not used: {}", path,
-                                      reason_of(opened.error().error.os_errno)));
+    return problem(fmt::format("the image {} is not used: {}", path,
+                               reason_of(opened.error().error.os_errno)));
   }
   return std::move(opened->file);
 }
@@ -75,7 +75,7 @@ tl::expected<Descriptor, std::string> open_image(const std::string& path, std::u
 void remove_image(const std::string& path) {
   const auto place = place_of(path);
   const Status removed = place ? place->folder.remove(place->name) : Status();
-  if (!place) log::warning("the image {} stays: {}", path, place.error());
+  if (!place) log::warning("the image {} stays: {}", path, place.error().text);
   if (!removed) log::warning("the image {} stays: {}", path, describe(removed.error()));
 }
 

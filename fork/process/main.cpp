@@ -111,7 +111,7 @@ std::optional<std::string> check_image(const ImageParts& image) {
   return std::nullopt;
 }
 
-std::string beside(const char* name) {
+std::string path_beside_this_program(const char* name) {
   std::error_code ignored;
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / name;
 }
@@ -162,7 +162,7 @@ int run(Flags flags) {
   }
   Server::Parts parts;
   parts.socket = flags.socket;
-  parts.init_program = beside("stdchk-fork-init");
+  parts.init_program = path_beside_this_program("stdchk-fork-init");
   parts.clone_bytes = flags.clone_memory;
   parts.remote = {"", flags.remote_program, flags.criu, flags.image};
   if (flags.serve_ticket) parts.first_ticket = std::uint64_t{1} << 32;
@@ -171,7 +171,7 @@ int run(Flags flags) {
   parts.host_name = name;
   if (flags.network != "none") {
     const auto subnet = parse_subnet(flags.network);
-    if (!subnet) return fail_with("--network: " + subnet.error());
+    if (!subnet) return fail_with("--network: " + subnet.error().text);
     parts.subnet = *subnet;
   }
   if (flags.socket.empty() || flags.socket[0] != '/' || flags.socket.rfind('/') == 0) {
@@ -188,7 +188,7 @@ int run(Flags flags) {
   auto cluster =
       cluster_of(flags.hosts, {"", flags.slots, flags.memory != 0 ? flags.memory : available},
                  flags.clone_memory, flags.remote_shell);
-  if (!cluster) return fail_with(cluster.error());
+  if (!cluster) return fail_with(cluster.error().text);
   parts.remote.remote_shell = cluster->shell;
   if (const auto problem = mount_state(flags.changes != 0 ? flags.changes : available / 4)) {
     return fail_with(*problem);
@@ -199,12 +199,12 @@ int run(Flags flags) {
   const auto allocator = allocator_of(flags, std::move(cluster->hosts));
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   Server server(reactor, *allocator, parts);
-  if (const auto listens = server.listen(); !listens) return fail_with(listens.error());
+  if (const auto listens = server.listen(); !listens) return fail_with(listens.error().text);
   reap(reactor);
   log::info("serves at {}", flags.socket);
   if (!flags.ready_file.empty()) {
-    const Status told = write_file_at_once(flags.ready_file, fmt::format("{}\n", ::getpid()));
-    if (!told) return fail_with(describe(told.error()));
+    const Status written = write_file_at_once(flags.ready_file, fmt::format("{}\n", ::getpid()));
+    if (!written) return fail_with(describe(written.error()));
   }
   std::optional<TicketHost> host;
   if (flags.serve_ticket) {
@@ -223,7 +223,7 @@ int run(Flags flags) {
 int main(int argc, char** argv) {
   stdchk::fork::Flags flags;
   if (const auto status = stdchk::fork::parse(flags, argc, argv)) return *status;
-  stdchk::crash_at_once();
+  stdchk::let_crashes_end_the_process();
   stdchk::log::start("stdchk-forkd", flags.log_level);
   return stdchk::fork::run(flags);
 }

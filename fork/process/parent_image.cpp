@@ -114,7 +114,7 @@ ImageWriter::~ImageWriter() { stopped_ = true; }
 
 std::string ImageWriter::write() const {
   const auto file = make_image(path_);
-  if (!file) return file.error();
+  if (!file) return file.error().text;
   for (const ImageSegment& segment : segments_) {
     for (std::uint64_t at = segment.begin; at < segment.end; at += kPieceBytes) {
       if (stopped_) return path_ + ": the write was cancelled";
@@ -163,7 +163,7 @@ void ImageReader::post(std::function<void()> call) {
 std::string ImageReader::open() {
   if (place_.pager[0] == '\0') {
     auto file = open_image(place_.path, size_of(segments_));
-    if (!file) return file.error();
+    if (!file) return file.error().text;
     file_ = std::move(*file);
     ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_RANDOM);
     return {};

@@ -58,12 +58,12 @@ RemoteClones::~RemoteClones() {
   std::filesystem::remove_all(folder_, ignored);
 }
 
-tl::expected<void, std::string> RemoteClones::start(Host& host) {
+Outcome<void> RemoteClones::start(Host& host) {
   int in[2], out[2];
-  if (::pipe2(in, O_CLOEXEC) != 0) return tl::unexpected(std::string("no pipe"));
+  if (::pipe2(in, O_CLOEXEC) != 0) return problem("no pipe");
   const Descriptor their_in(in[0]);
   Descriptor our_out(in[1]);
-  if (::pipe2(out, O_CLOEXEC) != 0) return tl::unexpected(std::string("no pipe"));
+  if (::pipe2(out, O_CLOEXEC) != 0) return problem("no pipe");
   Descriptor our_in(out[0]);
   const Descriptor their_out(out[1]);
   std::vector<std::string> words = split(parts_.remote_shell, ' ');
@@ -73,7 +73,7 @@ tl::expected<void, std::string> RemoteClones::start(Host& host) {
   words.emplace_back("--serve-ticket");
   host.shell = spawn(std::move(words), their_in.get(), their_out.get());
   if (host.shell < 0)
-    return tl::unexpected(fmt::format("{}: {}", parts_.remote_shell, std::strerror(errno)));
+    return problem(fmt::format("{}: {}", parts_.remote_shell, std::strerror(errno)));
   host.channel = std::make_unique<HostChannel>(
       watches_, std::move(our_in), std::move(our_out),
       HostChannel::Calls{
@@ -97,7 +97,7 @@ void RemoteClones::prepare(HostTicket ticket, const std::vector<Placement>& plac
   for (const auto& host : hosts_) {
     ticket.first_id = host->first_id;
     ticket.count = host->count;
-    if (auto started = start(*host); !started) return on_lost(*host, started.error());
+    if (auto started = start(*host); !started) return on_lost(*host, started.error().text);
     if (!host->channel->send_value(HostWord::kPrepare, ticket))
       on_lost(*host, host->name + " does not answer.");
   }

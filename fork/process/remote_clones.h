@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/descriptor.h"
+#include "core/base/problem_text.h"
 #include "core/runtime/reactor.h"
 #include "fork/process/clone_table.h"
 #include "fork/process/host_channel.h"
@@ -77,7 +78,7 @@ class RemoteClones {
     bool is_lost = false;
     bool has_image = false;
   };
-  tl::expected<void, std::string> start(Host& host);
+  Outcome<void> start(Host& host);
   void on_frame(Host& host, HostWord word, std::string_view frame);
   void on_lost(Host& host, const std::string& why);
   void give_pages(Host& host, const PageRange& range);

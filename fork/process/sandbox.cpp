@@ -141,7 +141,7 @@ void Sandbox::on_word() {
       process_ = std::move(sender);
       pid_namespace_ = process_ ? process_->pid_namespace() : 0;
       if (pid_namespace_ == 0) return failed("its first process has ended");
-      return calls_.on_here(*this);
+      return calls_.on_local_ready(*this);
     }
     case SandboxStep::kReady:
       is_ready_ = true;

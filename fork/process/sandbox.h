@@ -40,7 +40,7 @@ class Sandbox {
   };
   struct Calls {
     /// The namespaces exist: the caller makes the interface, then calls set_address().
-    std::function<void(Sandbox&)> on_here;
+    std::function<void(Sandbox&)> on_local_ready;
     std::function<void(Sandbox&)> on_ready;
     std::function<void(Sandbox&, const std::string&)> on_failed;
   };
@@ -54,9 +54,9 @@ class Sandbox {
   void set_address(const Address& address);
   bool is_ready() const { return is_ready_; }
   const Process& first_process() const { return process_; }
-  /// A pidfd of the first process. -1 before on_here.
+  /// A pidfd of the first process. -1 before on_local_ready.
   int pidfd() const { return process_ ? process_->pidfd() : -1; }
-  /// Identifies the pid namespace: the inode of /proc/PID/ns/pid. 0 before on_here.
+  /// Identifies the pid namespace: the inode of /proc/PID/ns/pid. 0 before on_local_ready.
   std::uint64_t pid_namespace() const { return pid_namespace_; }
   const std::string& folder() const { return parts_.folder; }
   /// The folders of this sandbox and of the sandboxes around it, from the inside.

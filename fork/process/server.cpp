@@ -39,11 +39,11 @@ Server::~Server() {
   reactor_.remove(watches_);
 }
 
-tl::expected<void, std::string> Server::listen() {
+Outcome<void> Server::listen() {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (parts_.socket.size() >= sizeof(address.sun_path)) {
-    return tl::unexpected(fmt::format("The path {} is longer than 107 bytes.", parts_.socket));
+    return problem(fmt::format("The path {} is longer than 107 bytes.", parts_.socket));
   }
   std::memcpy(address.sun_path, parts_.socket.data(), parts_.socket.size());
   listener_ = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -58,7 +58,7 @@ tl::expected<void, std::string> Server::listen() {
   if (!bound) {
     const int error = errno;
     listener_ = Descriptor();
-    return tl::unexpected(
+    return problem(
         fmt::format("The socket {} cannot be made: {}.", parts_.socket, std::strerror(error)));
   }
   watches_.add(listener_.get(), [this] { accept(); });
@@ -146,22 +146,22 @@ void Server::kill(Connection& connection, const Record& record) {
   connection.done(0);
 }
 
-tl::expected<std::shared_ptr<Server::Family>, std::string> Server::new_family() {
+Outcome<std::shared_ptr<Server::Family>> Server::new_family() {
   auto family = std::make_shared<Family>();
   if (!parts_.subnet) return family;
   std::shared_ptr<FamilyNetwork> network;
-  std::string problem = "No part of --network is free: end a family of clones first.";
+  std::string why = "No part of --network is free: end a family of clones first.";
   std::uint32_t tries = 0;
   for (; !network && family->index < parts_.subnet->families; family->index += network ? 0 : 1) {
     if (families_.contains(family->index) || FamilyNetwork::is_taken(family->index)) continue;
     auto made = std::make_shared<FamilyNetwork>(*parts_.subnet, family->index);
     if (auto started = made->start(); started) {
       network = std::move(made);
-    } else if (problem = started.error(); ++tries == kNetworkTriesMax) {
+    } else if (why = started.error().text; ++tries == kNetworkTriesMax) {
       break;
     }
   }
-  if (!network) return tl::unexpected(problem);
+  if (!network) return problem(why);
   family->network = std::move(network);
   families_.insert(family->index);
   return std::shared_ptr<Family>(family.get(), [this, family](Family* f) mutable {
@@ -170,9 +170,8 @@ tl::expected<std::shared_ptr<Server::Family>, std::string> Server::new_family() 
   });
 }
 
-tl::expected<Server::Owner*, std::string> Server::owner_of(const Process& caller,
-                                                           const Sandbox* inside,
-                                                           std::shared_ptr<Family> above) {
+Outcome<Server::Owner*> Server::owner_of(const Process& caller, const Sandbox* inside,
+                                         std::shared_ptr<Family> above) {
   const pid_t pid = caller->pid();
   if (const auto found = owners_.find(pid); found != owners_.end()) {
     if (found->second.process->is_alive()) return &found->second;
@@ -180,10 +179,10 @@ tl::expected<Server::Owner*, std::string> Server::owner_of(const Process& caller
   }
   if (inside == nullptr) {
     auto made = new_family();
-    if (!made) return tl::unexpected(made.error());
+    if (!made) return problem(made.error());
     above = std::move(*made);
   }
-  if (!caller->is_alive()) return tl::unexpected(std::string(kCallerEnded));
+  if (!caller->is_alive()) return problem(kCallerEnded);
   watches_.add(caller->pidfd(), [this, pid] { owner_ended(pid); });
   return &(owners_[pid] = Owner{caller, {}, std::move(above)});
 }
@@ -206,7 +205,7 @@ void Server::request(Connection& connection, const Record& record) {
   }
   const auto owner = owner_of(caller, inside, family);
   if (!owner) {
-    connection.done(EIO, owner.error());
+    connection.done(EIO, owner.error().text);
     return;
   }
   const std::uint64_t number = parts_.first_ticket + ++tickets_made_;
@@ -226,8 +225,8 @@ void Server::request(Connection& connection, const Record& record) {
   }
   if (count == 0) {
     allocator_.release(number);
-    connection.done(
-        EAGAIN, placed ? "No slot or no memory is free: " + allocator_.describe() : placed.error());
+    connection.done(EAGAIN, placed ? "No slot or no memory is free: " + allocator_.describe()
+                                   : placed.error().text);
     if ((*owner)->tickets.empty()) owner_ended(pid);
     return;
   }

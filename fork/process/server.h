@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/base/descriptor.h"
+#include "core/base/problem_text.h"
 #include "core/runtime/reactor.h"
 #include "fork/process/connection.h"
 #include "fork/process/family_network.h"
@@ -45,7 +46,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   /// Errors: a sentence.
-  tl::expected<void, std::string> listen();
+  Outcome<void> listen();
   /// Serves the clones of a ticket of another host. The ticket lives as long as this object.
   TicketRun& host_ticket(TicketRun::Parts parts, TicketRun::Calls calls);
   Watches& watches() { return watches_; }
@@ -82,9 +83,9 @@ class Server {
   /// The caller's ticket. nullptr: the caller was told that it has none of that number.
   Ticket* own_ticket(Connection& connection, std::uint64_t number);
   void kill(Connection& connection, const local::Record& record);
-  tl::expected<Owner*, std::string> owner_of(const Process& caller, const Sandbox* inside,
-                                             std::shared_ptr<Family> above);
-  tl::expected<std::shared_ptr<Family>, std::string> new_family();
+  Outcome<Owner*> owner_of(const Process& caller, const Sandbox* inside,
+                           std::shared_ptr<Family> above);
+  Outcome<std::shared_ptr<Family>> new_family();
   void owner_ended(pid_t pid);
   /// Ends a ticket in the reactor's next turn.
   void drop_ticket(std::uint64_t number);

@@ -140,7 +140,7 @@ void TicketHost::on_outer_ready() {
   parts.first_id = ticket_.first_id;
   const std::string socket = ticket_.socket;
   parts.sockets_at = socket.substr(0, socket.rfind('/'));
-  told_.resize(ticket_.count, CloneState::kReserved);
+  reported_.resize(ticket_.count, CloneState::kReserved);
   run_ = &server_.host_ticket(std::move(parts), {[this](const std::string& problem) {
                                                    channel_->send(HostWord::kPrepared, problem);
                                                  },
@@ -264,11 +264,11 @@ void TicketHost::on_change() {
     return reactor_.stop();
   }
   for (const Clone& clone : run_->table().clones()) {
-    CloneState& told = told_[clone.id - 1];
-    if (clone.state == told ||
+    CloneState& reported = reported_[clone.id - 1];
+    if (clone.state == reported ||
         (clone.state != CloneState::kRunning && clone.state != CloneState::kEnded))
       continue;
-    told = clone.state;
+    reported = clone.state;
     CloneEnd word;
     word.id = clone.id + ticket_.first_id - 1;
     if (clone.state == CloneState::kRunning) {

@@ -61,7 +61,7 @@ class TicketHost {
   std::string image_path_;
   bool is_image_open_ = false;
   bool is_alone_ = false;  ///< the channel has ended, and the clones go on
-  std::vector<CloneState> told_;
+  std::vector<CloneState> reported_;
   std::optional<ProcessHandle> restore_;  ///< nsenter(1), which becomes CRIU
 };
 

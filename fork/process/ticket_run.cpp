@@ -76,7 +76,7 @@ void TicketRun::prepare() {
         watches_, std::move(parts),
         Sandbox::Calls{[this, &place](Sandbox&) {
                          place.is_here = true;
-                         on_here();
+                         on_local_ready();
                        },
                        [this](Sandbox&) { on_ready(); },
                        [this](Sandbox&, const std::string& why) {
@@ -89,7 +89,7 @@ void TicketRun::prepare() {
   }
 }
 
-void TicketRun::on_here() {
+void TicketRun::on_local_ready() {
   if (is_prepared_) return;
   if (!std::all_of(places_.begin(), places_.end(), [](const Place& p) { return p.is_here; }))
     return;
@@ -99,7 +99,7 @@ void TicketRun::on_here() {
       cables.push_back({place.sandbox->first_process()->pid(), place.host_part});
     }
     if (auto connected = parts_.network->connect(cables); !connected) {
-      return prepared(connected.error());
+      return prepared(connected.error().text);
     }
   }
   for (const Place& place : places_) {
@@ -217,8 +217,8 @@ void TicketRun::start_next() {
   local::Record record;
   if (!id) {
     if (needs_source()) return ask_for_image();
-    if (table_.state() != TicketState::kCloned || is_source_told_) return;
-    is_source_told_ = true;
+    if (table_.state() != TicketState::kCloned || is_source_notified_) return;
+    is_source_notified_ = true;
     record.kind = local::Kind::kEnd;
     source_->send(record);
     return;

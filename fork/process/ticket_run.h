@@ -94,7 +94,7 @@ class TicketRun {
   };
 
   std::size_t place_of(std::uint32_t id) const { return parts_.is_hierarchical ? 0 : id - 1; }
-  void on_here();
+  void on_local_ready();
   void on_ready();
   void prepared(const std::string& problem);
   void on_source();
@@ -122,7 +122,7 @@ class TicketRun {
   std::unique_ptr<RemoteClones> others_;
   std::function<void(Descriptor)> on_memory_;
   bool is_image_asked_ = false;
-  bool is_source_told_ = false;  ///< the source knows that all clones exist
+  bool is_source_notified_ = false;  ///< the source knows that all clones exist
 };
 
 }  // namespace stdchk::fork

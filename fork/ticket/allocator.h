@@ -2,8 +2,9 @@
 
 #include <cstdint>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
+
+#include "core/base/problem_text.h"
 
 namespace stdchk::fork {
 
@@ -22,7 +23,7 @@ struct Demand {
 };
 
 /// An Allocator decides where clones go. It is the plug-in for a cluster's manager: SnowFlock's
-/// section 4 has the same three calls (request, release, what there is).
+/// section 4 has the same three calls (request, release, describe).
 ///
 /// Threads: one. Errors: a sentence for people.
 class Allocator {
@@ -30,8 +31,7 @@ class Allocator {
   virtual ~Allocator() = default;
   /// Reserves at most `demand.count` clones, and fewer if there is no room for more. Returns
   /// an empty list without any room.
-  virtual tl::expected<std::vector<Placement>, std::string> request(std::uint64_t ticket,
-                                                                    const Demand& demand) = 0;
+  virtual Outcome<std::vector<Placement>> request(std::uint64_t ticket, const Demand& demand) = 0;
   /// Gives the ticket's clones back. An unknown ticket is no error.
   virtual void release(std::uint64_t ticket) = 0;
   /// Returns a line for each host: name, free and total slots, free and total memory.

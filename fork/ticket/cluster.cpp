@@ -33,35 +33,33 @@ std::string own_name() {
   return name;
 }
 
-tl::expected<std::string, std::string> text_of(const std::string& path) {
+Outcome<std::string> text_of(const std::string& path) {
   std::ifstream in(path);
   std::ostringstream text;
   text << in.rdbuf();
-  if (!in) return tl::unexpected(fmt::format("{} cannot be read.", path));
+  if (!in) return problem(fmt::format("{} cannot be read.", path));
   return text.str();
 }
 
-tl::expected<std::vector<Host>, std::string> ask_slurm(const Host& like) {
+Outcome<std::vector<Host>> ask_slurm(const Host& like) {
   const std::string nodes = variable("SLURM_JOB_NODELIST");
-  if (nodes.empty())
-    return tl::unexpected(std::string("This program does not run in a job of Slurm."));
+  if (nodes.empty()) return problem("This program does not run in a job of Slurm.");
   const auto names = output_of({"scontrol", "show", "hostnames", nodes});
-  if (!names) return tl::unexpected(names.error());
+  if (!names) return problem(names.error());
   return hosts_of_slurm(*names, variable("SLURM_JOB_CPUS_PER_NODE"), like);
 }
 
-tl::expected<std::vector<Host>, std::string> ask_pbs(const Host& like) {
+Outcome<std::vector<Host>> ask_pbs(const Host& like) {
   const std::string path = variable("PBS_NODEFILE");
-  if (path.empty())
-    return tl::unexpected(std::string("This program does not run in a job of PBS."));
+  if (path.empty()) return problem("This program does not run in a job of PBS.");
   const auto text = text_of(path);
-  if (!text) return tl::unexpected(text.error());
+  if (!text) return problem(text.error());
   return hosts_of_pbs(*text, like);
 }
 
 }  // namespace
 
-tl::expected<std::vector<Host>, std::string> hosts_of_pbs(std::string_view text, const Host& like) {
+Outcome<std::vector<Host>> hosts_of_pbs(std::string_view text, const Host& like) {
   std::vector<Host> hosts;
   std::istringstream in{std::string(text)};
   for (std::string name; in >> name;) {
@@ -75,7 +73,7 @@ tl::expected<std::vector<Host>, std::string> hosts_of_pbs(std::string_view text,
     hosts.back().name = name;
     hosts.back().slots = 1;
   }
-  if (hosts.empty()) return tl::unexpected(std::string("PBS_NODEFILE names no host."));
+  if (hosts.empty()) return problem("PBS_NODEFILE names no host.");
   return hosts;
 }
 
@@ -94,8 +92,8 @@ std::vector<Host> with_own_first(std::vector<Host> hosts, const std::string& own
   return hosts;
 }
 
-tl::expected<Cluster, std::string> cluster_of(const std::string& source, Host own,
-                                              std::uint64_t clone_bytes, const std::string& shell) {
+Outcome<Cluster> cluster_of(const std::string& source, Host own, std::uint64_t clone_bytes,
+                            const std::string& shell) {
   const Host like{"", 1, 0};
   Cluster cluster;
   cluster.shell = shell.empty() ? "ssh" : shell;
@@ -103,7 +101,7 @@ tl::expected<Cluster, std::string> cluster_of(const std::string& source, Host ow
     cluster.hosts = with_own_first({}, own_name(), std::move(own));
     return cluster;
   }
-  tl::expected<std::vector<Host>, std::string> hosts;
+  Outcome<std::vector<Host>> hosts;
   std::string name = own_name();
   if (source == "slurm") {
     hosts = ask_slurm(like);
@@ -114,12 +112,12 @@ tl::expected<Cluster, std::string> cluster_of(const std::string& source, Host ow
     if (shell.empty()) cluster.shell = kPbsShell;
   } else {
     const auto text = text_of(source);
-    if (!text) return tl::unexpected(text.error());
+    if (!text) return problem(text.error());
     hosts = parse_hosts(*text, like);
     // Every host of a list is another host. A list may name this one: its clones get a daemon then.
     name.clear();
   }
-  if (!hosts) return tl::unexpected(source + ": " + hosts.error());
+  if (!hosts) return problem(source + ": " + hosts.error().text);
   for (Host& host : *hosts) {
     if (host.memory_bytes == 0) host.memory_bytes = host.slots * clone_bytes;
   }

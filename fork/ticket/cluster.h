@@ -1,9 +1,9 @@
 #pragma once
 
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
+#include "core/base/problem_text.h"
 #include "fork/ticket/host_table.h"
 
 namespace stdchk::fork {
@@ -20,11 +20,11 @@ struct Cluster {
 /// A batch system's number of processors for this host replaces `own.slots` when that is 0. A host
 /// whose memory is not given has `clone_bytes` for each slot. `shell` replaces the batch system's
 /// way to start a program, if it is not empty. Errors: a sentence.
-tl::expected<Cluster, std::string> cluster_of(const std::string& source, Host own,
-                                              std::uint64_t clone_bytes, const std::string& shell);
+Outcome<Cluster> cluster_of(const std::string& source, Host own, std::uint64_t clone_bytes,
+                            const std::string& shell);
 
 /// Reads the content of a PBS node file: one line for each processor. Errors: a sentence.
-tl::expected<std::vector<Host>, std::string> hosts_of_pbs(std::string_view text, const Host& like);
+Outcome<std::vector<Host>> hosts_of_pbs(std::string_view text, const Host& like);
 
 /// Takes this host, whose name may be given with its domain or without, out of `hosts`, and puts it
 /// first.

@@ -49,10 +49,9 @@ HostTable::HostTable(std::vector<Host> hosts) {
   for (Host& host : hosts) rows_.push_back({std::move(host), 0, 0});
 }
 
-tl::expected<std::vector<Placement>, std::string> HostTable::request(std::uint64_t ticket,
-                                                                     const Demand& demand) {
+Outcome<std::vector<Placement>> HostTable::request(std::uint64_t ticket, const Demand& demand) {
   if (tickets_.contains(ticket)) {
-    return tl::unexpected(fmt::format("The ticket {} has its clones already.", ticket));
+    return problem(fmt::format("The ticket {} has its clones already.", ticket));
   }
   Held held{std::vector<std::uint32_t>(rows_.size()), demand.clone_bytes};
   for (std::uint32_t given = 0; given < demand.count; given++) {
@@ -100,7 +99,7 @@ std::string HostTable::describe() const {
   return text;
 }
 
-tl::expected<std::vector<Host>, std::string> parse_hosts(std::string_view text, const Host& like) {
+Outcome<std::vector<Host>> parse_hosts(std::string_view text, const Host& like) {
   std::vector<Host> hosts;
   std::istringstream in{std::string(text)};
   std::size_t line_number = 0;
@@ -112,23 +111,21 @@ tl::expected<std::vector<Host>, std::string> parse_hosts(std::string_view text, 
     host.name = words[0];
     for (std::size_t i = 1; i < words.size(); i++) {
       if (const auto wrong = apply(words[i], host)) {
-        return tl::unexpected(fmt::format("Line {}: {}.", line_number, *wrong));
+        return problem(fmt::format("Line {}: {}.", line_number, *wrong));
       }
     }
     const auto same = [&](const Host& other) { return other.name == host.name; };
     if (std::any_of(hosts.begin(), hosts.end(), same)) {
-      return tl::unexpected(
-          fmt::format("Line {}: the host {} is named twice.", line_number, host.name));
+      return problem(fmt::format("Line {}: the host {} is named twice.", line_number, host.name));
     }
     hosts.push_back(std::move(host));
   }
-  if (hosts.empty()) return tl::unexpected(std::string("The list names no host."));
+  if (hosts.empty()) return problem("The list names no host.");
   return hosts;
 }
 
-tl::expected<std::vector<Host>, std::string> hosts_of_slurm(std::string_view names,
-                                                            std::string_view cpus_per_node,
-                                                            const Host& like) {
+Outcome<std::vector<Host>> hosts_of_slurm(std::string_view names, std::string_view cpus_per_node,
+                                          const Host& like) {
   // "16(x2),8": two nodes with 16 processors, then one with 8.
   std::vector<std::uint32_t> cpus;
   std::istringstream in{std::string(cpus_per_node)};
@@ -143,15 +140,14 @@ tl::expected<std::vector<Host>, std::string> hosts_of_slurm(std::string_view nam
         times = number(std::string_view(part).substr(bracket + 2, part.size() - bracket - 3));
     }
     if (!count || !times || *count == 0 || *times > 100'000) {
-      return tl::unexpected(
-          fmt::format("SLURM_JOB_CPUS_PER_NODE cannot be read: \"{}\".", cpus_per_node));
+      return problem(fmt::format("SLURM_JOB_CPUS_PER_NODE cannot be read: \"{}\".", cpus_per_node));
     }
     cpus.insert(cpus.end(), *times, *count);
   }
   auto hosts = parse_hosts(names, like);
   if (!hosts) return hosts;
   if (hosts->size() != cpus.size()) {
-    return tl::unexpected(
+    return problem(
         fmt::format("Slurm names {} nodes, and processors of {}.", hosts->size(), cpus.size()));
   }
   for (std::size_t i = 0; i < cpus.size(); i++) (*hosts)[i].slots = cpus[i];

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/problem_text.h"
 #include "fork/ticket/allocator.h"
 
 namespace stdchk::fork {
@@ -26,8 +27,7 @@ struct Host {
 class HostTable final : public Allocator {
  public:
   explicit HostTable(std::vector<Host> hosts);
-  tl::expected<std::vector<Placement>, std::string> request(std::uint64_t ticket,
-                                                            const Demand& demand) override;
+  Outcome<std::vector<Placement>> request(std::uint64_t ticket, const Demand& demand) override;
   void release(std::uint64_t ticket) override;
   std::string describe() const override;
 
@@ -47,12 +47,11 @@ class HostTable final : public Allocator {
 
 /// Reads a host list: lines "NAME [slots=N] [memory=SIZE]", "#" begins a comment. The defaults are
 /// those of `like`. Errors: a sentence with the line's number.
-tl::expected<std::vector<Host>, std::string> parse_hosts(std::string_view text, const Host& like);
+Outcome<std::vector<Host>> parse_hosts(std::string_view text, const Host& like);
 
 /// Reads Slurm's environment: the names of an allocation's nodes, as `scontrol show hostnames`
 /// prints them, and SLURM_JOB_CPUS_PER_NODE, such as "16(x2),8". Errors: a sentence.
-tl::expected<std::vector<Host>, std::string> hosts_of_slurm(std::string_view names,
-                                                            std::string_view cpus_per_node,
-                                                            const Host& like);
+Outcome<std::vector<Host>> hosts_of_slurm(std::string_view names, std::string_view cpus_per_node,
+                                          const Host& like);
 
 }  // namespace stdchk::fork

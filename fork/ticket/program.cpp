@@ -59,16 +59,15 @@ pid_t spawn(std::vector<std::string> words, int in, int out) {
   return error == 0 ? pid : -1;
 }
 
-tl::expected<std::string, std::string> output_of(std::vector<std::string> words) {
+Outcome<std::string> output_of(std::vector<std::string> words) {
   const std::string name = words[0];
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) return tl::unexpected(name + ": no pipe");
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return problem(name + ": no pipe");
   const Descriptor reading(pipe[0]);
   Descriptor writing(pipe[1]);
   const Descriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const pid_t pid = spawn(std::move(words), nothing.get(), pipe[1]);
-  if (pid < 0)
-    return tl::unexpected(fmt::format("{} cannot be started: {}.", name, std::strerror(errno)));
+  if (pid < 0) return problem(fmt::format("{} cannot be started: {}.", name, std::strerror(errno)));
   writing = Descriptor();
   std::string said;
   const bool in_time = read_all(reading.get(), said);
@@ -76,13 +75,12 @@ tl::expected<std::string, std::string> output_of(std::vector<std::string> words)
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!in_time) return tl::unexpected(fmt::format("{} did not answer within 10 s.", name));
-  if (status != 0) return tl::unexpected(fmt::format("{} failed: {}", name, said));
+  if (!in_time) return problem(fmt::format("{} did not answer within 10 s.", name));
+  if (status != 0) return problem(fmt::format("{} failed: {}", name, said));
   return said;
 }
 
-tl::expected<std::vector<Placement>, std::string> parse_placements(std::string_view text,
-                                                                   std::uint32_t most) {
+Outcome<std::vector<Placement>> parse_placements(std::string_view text, std::uint32_t most) {
   std::vector<Placement> placements;
   std::uint32_t total = 0;
   std::istringstream in{std::string(text)};
@@ -92,7 +90,7 @@ tl::expected<std::vector<Placement>, std::string> parse_placements(std::string_v
     std::string rest;
     if (!(words >> placement.host)) continue;
     if (!(words >> placement.count) || words >> rest) {
-      return tl::unexpected(fmt::format("The line \"{}\" is not \"HOST COUNT\".", line));
+      return problem(fmt::format("The line \"{}\" is not \"HOST COUNT\".", line));
     }
     if (placement.host == ".") placement.host.clear();
     placement.count = std::min(placement.count, most - total);
@@ -102,14 +100,14 @@ tl::expected<std::vector<Placement>, std::string> parse_placements(std::string_v
   return placements;
 }
 
-tl::expected<std::vector<Placement>, std::string> ProgramAllocator::request(std::uint64_t ticket,
-                                                                            const Demand& demand) {
+Outcome<std::vector<Placement>> ProgramAllocator::request(std::uint64_t ticket,
+                                                          const Demand& demand) {
   const auto said =
       output_of({program_, "request", std::to_string(ticket), std::to_string(demand.count),
                  std::to_string(demand.clone_bytes), demand.stays_here ? "here" : "anywhere"});
-  if (!said) return tl::unexpected(said.error());
+  if (!said) return problem(said.error());
   auto placements = parse_placements(*said, demand.count);
-  if (!placements) return tl::unexpected(program_ + ": " + placements.error());
+  if (!placements) return problem(program_ + ": " + placements.error().text);
   if (!placements->empty()) held_.insert(ticket);
   return placements;
 }
@@ -117,13 +115,13 @@ tl::expected<std::vector<Placement>, std::string> ProgramAllocator::request(std:
 void ProgramAllocator::release(std::uint64_t ticket) {
   if (held_.erase(ticket) == 0) return;
   if (const auto said = output_of({program_, "release", std::to_string(ticket)}); !said) {
-    log::warning("{}", said.error());
+    log::warning("{}", said.error().text);
   }
 }
 
 std::string ProgramAllocator::describe() const {
   const auto said = output_of({program_, "describe"});
-  return said ? *said : said.error();
+  return said ? *said : said.error().text;
 }
 
 }  // namespace stdchk::fork

@@ -4,9 +4,9 @@
 
 #include <set>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
+#include "core/base/problem_text.h"
 #include "fork/ticket/allocator.h"
 
 namespace stdchk::fork {
@@ -17,7 +17,7 @@ pid_t spawn(std::vector<std::string> words, int in, int out);
 
 /// Runs a program and returns its standard output. Ends the program after 10 s. Errors: a sentence
 /// with the program's own message.
-tl::expected<std::string, std::string> output_of(std::vector<std::string> words);
+Outcome<std::string> output_of(std::vector<std::string> words);
 
 /// A ProgramAllocator asks a site's own program, which is run for each of three calls:
 ///
@@ -30,8 +30,7 @@ tl::expected<std::string, std::string> output_of(std::vector<std::string> words)
 class ProgramAllocator final : public Allocator {
  public:
   explicit ProgramAllocator(std::string program) : program_(std::move(program)) {}
-  tl::expected<std::vector<Placement>, std::string> request(std::uint64_t ticket,
-                                                            const Demand& demand) override;
+  Outcome<std::vector<Placement>> request(std::uint64_t ticket, const Demand& demand) override;
   void release(std::uint64_t ticket) override;
   std::string describe() const override;
 
@@ -41,7 +40,6 @@ class ProgramAllocator final : public Allocator {
 };
 
 /// Parses the program's answer to a request. Accepts at most `most` clones in all.
-tl::expected<std::vector<Placement>, std::string> parse_placements(std::string_view text,
-                                                                   std::uint32_t most);
+Outcome<std::vector<Placement>> parse_placements(std::string_view text, std::uint32_t most);
 
 }  // namespace stdchk::fork

@@ -8,7 +8,7 @@
 namespace stdchk::fork::vm {
 
 /// An AgentLine collects the bytes of a guest's agent until a line is complete. The agent waits for
-/// the answer to each line, so bytes behind a line are no agent's, and are dropped.
+/// the answer to each line, so bytes behind a line do not come from an agent, and are dropped.
 ///
 /// Threads: one.
 /// Limits: kBytesMax, whatever a guest sends. A longer line is dropped.

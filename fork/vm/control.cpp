@@ -22,16 +22,16 @@ Control::~Control() {
   if (listener_) watches_.remove(listener_.get());
 }
 
-tl::expected<void, std::string> Control::listen(const std::string& path) {
+Outcome<void> Control::listen(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path))
-    return tl::unexpected(fmt::format("The path {} is too long", path));
+    return problem(fmt::format("The path {} is too long", path));
   std::memcpy(address.sun_path, path.data(), path.size());
   listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(listener_.get(), 16) != 0) {
-    return tl::unexpected(fmt::format("{}: {}", path, std::strerror(errno)));
+    return problem(fmt::format("{}: {}", path, std::strerror(errno)));
   }
   watches_.add(listener_.get(), [this] { accept(); });
   return {};
@@ -74,13 +74,13 @@ std::string Control::answer(const std::string& line) {
   if (what == "save") {
     ForkFigures figures;
     if (auto saved = family_.save(name, text("folder"), figures); !saved)
-      return error(saved.error());
+      return error(saved.error().text);
     return nlohmann::json{{"paused_s", figures.paused_s},
                           {"descriptor_bytes", figures.descriptor_bytes}}
         .dump();
   }
   if (what == "kill") {
-    if (auto killed = family_.kill(name); !killed) return error(killed.error());
+    if (auto killed = family_.kill(name); !killed) return error(killed.error().text);
     return nlohmann::json::object().dump();
   }
   if (what == "fork" && question.contains("count") && question["count"].is_number_unsigned()) {
@@ -88,7 +88,7 @@ std::string Control::answer(const std::string& line) {
     const auto count = question["count"].get<std::uint64_t>();
     if (count > std::numeric_limits<std::uint32_t>::max()) return error("Too many clones.");
     auto names = family_.fork(name, static_cast<std::uint32_t>(count), figures);
-    if (!names) return error(names.error());
+    if (!names) return error(names.error().text);
     return nlohmann::json{{"clones", *names},
                           {"start_s", figures.start_s},
                           {"paused_s", figures.paused_s},

@@ -2,9 +2,9 @@
 
 #include <map>
 #include <string>
-#include <tl/expected.hpp>
 
 #include "core/base/descriptor.h"
+#include "core/base/problem_text.h"
 #include "fork/process/watches.h"
 #include "fork/vm/family.h"
 
@@ -21,7 +21,7 @@ class Control {
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  tl::expected<void, std::string> listen(const std::string& path);
+  Outcome<void> listen(const std::string& path);
 
  private:
   void accept();

@@ -55,11 +55,10 @@ Family::~Family() {
   }
 }
 
-tl::expected<std::string, std::string> Family::new_memory() {
+Outcome<std::string> Family::new_memory() {
   Descriptor memory(::memfd_create("stdchk-vm", MFD_CLOEXEC));
   if (!memory || ::ftruncate(memory.get(), static_cast<off_t>(command_.memory_bytes())) != 0) {
-    return tl::unexpected(
-        fmt::format("There is no memory for the machine: {}", std::strerror(errno)));
+    return problem(fmt::format("There is no memory for the machine: {}", std::strerror(errno)));
   }
   // QEMU opens it by this path. The memory is freed after the last machine and this process.
   const std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), memory.get());
@@ -78,17 +77,17 @@ Place Family::place_for(std::uint32_t id, const std::string& memory, Memory kind
   return place;
 }
 
-tl::expected<std::unique_ptr<Machine>, std::string> Family::new_machine(const Place& place) {
+Outcome<std::unique_ptr<Machine>> Family::new_machine(const Place& place) {
   auto machine = Machine::start(command_, place);
-  if (!machine) return tl::unexpected(machine.error());
+  if (!machine) return problem(machine.error());
   return std::make_unique<Machine>(std::move(*machine));
 }
 
-tl::expected<void, std::string> Family::start() {
+Outcome<void> Family::start() {
   auto memory = new_memory();
-  if (!memory) return tl::unexpected(memory.error());
+  if (!memory) return problem(memory.error());
   auto machine = new_machine(place_for(0, *memory, Memory::kShared, {}));
-  if (!machine) return tl::unexpected(machine.error());
+  if (!machine) return problem(machine.error());
   if (auto answers = (*machine)->connect(); !answers) return answers;
   Vm vm;
   vm.name = parts_.name;
@@ -114,26 +113,25 @@ void Family::listen_to(Vm& vm) {
   watches_.add(vm.agent.get(), [this, name] { on_agent(name); });
 }
 
-tl::expected<std::vector<std::string>, std::string> Family::overlays_of(
-    const std::vector<std::string>& bases) {
+Outcome<std::vector<std::string>> Family::overlays_of(const std::vector<std::string>& bases) {
   std::vector<std::string> overlays;
   for (const std::string& base : bases) {
     overlays.push_back(fmt::format("{}/disk-{}.qcow2", parts_.folder, ++places_made_));
-    if (auto made = make_overlay(base, overlays.back()); !made) return tl::unexpected(made.error());
+    if (auto made = make_overlay(base, overlays.back()); !made) return problem(made.error());
   }
   return overlays;
 }
 
 /// Moves a machine whose memory is private, because it was forked before, to a memory file of its
 /// own.
-tl::expected<void, std::string> Family::make_shared(Vm& vm) {
+Outcome<void> Family::make_shared(Vm& vm) {
   if (vm.machine->place().memory == Memory::kShared) return {};
   auto memory = new_memory();
-  if (!memory) return tl::unexpected(memory.error());
+  if (!memory) return problem(memory.error());
   Place place = place_for(vm.id, *memory, Memory::kShared, vm.machine->place().drives);
   place.waits_for_state = true;
   auto next = new_machine(place);
-  if (!next) return tl::unexpected(next.error());
+  if (!next) return problem(next.error());
   const std::string state = place.folder + "/state";
   if (auto done = (*next)->connect(); !done) return done;
   if (auto done = vm.machine->pause(); !done) return done;
@@ -153,10 +151,8 @@ tl::expected<void, std::string> Family::make_shared(Vm& vm) {
 }
 
 /// Pauses the parent, and lets its successor and the clones go on from its state.
-tl::expected<void, std::string> Family::transfer(Vm& vm, std::unique_ptr<Machine> parent,
-                                                 std::vector<Vm>& clones,
-                                                 const std::string& descriptor,
-                                                 ForkFigures& figures) {
+Outcome<void> Family::transfer(Vm& vm, std::unique_ptr<Machine> parent, std::vector<Vm>& clones,
+                               const std::string& descriptor, ForkFigures& figures) {
   const Time began = std::chrono::steady_clock::now();
   if (auto done = vm.machine->pause(); !done) return done;
   auto done = vm.machine->save(descriptor);
@@ -188,17 +184,17 @@ tl::expected<void, std::string> Family::transfer(Vm& vm, std::unique_ptr<Machine
 }
 
 /// Starts QEMU for each clone of this host, and for the parent's successor.
-tl::expected<std::vector<Family::Vm>, std::string> Family::clones_of(
-    const Vm& vm, std::uint64_t number, std::unique_ptr<Machine>& parent) {
+Outcome<std::vector<Family::Vm>> Family::clones_of(const Vm& vm, std::uint64_t number,
+                                                   std::unique_ptr<Machine>& parent) {
   const std::string memory = vm.machine->place().memory_file;
   std::vector<Vm> clones;
   for (std::uint32_t id = 0; id <= tickets_.at(number).local; id++) {
     auto drives = overlays_of(vm.drives);
-    if (!drives) return tl::unexpected(drives.error());
+    if (!drives) return problem(drives.error());
     Place place = place_for(id == 0 ? vm.id : id, memory, Memory::kPrivate, *drives);
     place.waits_for_state = true;
     auto machine = new_machine(place);
-    if (!machine) return tl::unexpected(machine.error());
+    if (!machine) return problem(machine.error());
     if (id == 0) {
       parent = std::move(*machine);
       continue;
@@ -211,38 +207,38 @@ tl::expected<std::vector<Family::Vm>, std::string> Family::clones_of(
                       {},
                       {}});
   }
-  if (auto answers = parent->connect(); !answers) return tl::unexpected(answers.error());
+  if (auto answers = parent->connect(); !answers) return problem(answers.error());
   for (Vm& clone : clones) {
-    if (auto answers = clone.machine->connect(); !answers) return tl::unexpected(answers.error());
+    if (auto answers = clone.machine->connect(); !answers) return problem(answers.error());
   }
   return clones;
 }
 
-tl::expected<std::vector<std::string>, std::string> Family::clone(Vm& vm, std::uint64_t number,
-                                                                  ForkFigures& figures) {
+Outcome<std::vector<std::string>> Family::clone(Vm& vm, std::uint64_t number,
+                                                ForkFigures& figures) {
   Ticket& ticket = tickets_.at(number);
   if (!ticket.table.freeze() || !ticket.table.source_came()) {
-    return tl::unexpected(std::string("The ticket was used for a clone already"));
+    return problem("The ticket was used for a clone already");
   }
   const auto fail = [&](const std::string& why) {
     ticket.table.source_lost(why);
-    return tl::unexpected(why);
+    return problem(why);
   };
-  if (auto shared = make_shared(vm); !shared) return fail(shared.error());
+  if (auto shared = make_shared(vm); !shared) return fail(shared.error().text);
   const Time began = std::chrono::steady_clock::now();
   const std::vector<std::string> disks = vm.drives;
   const Descriptor memory(
       ::fcntl(memories_.at(vm.machine->place().memory_file).get(), F_DUPFD_CLOEXEC, 0));
   std::unique_ptr<Machine> parent;
   auto clones = clones_of(vm, number, parent);
-  if (!clones) return fail(clones.error());
+  if (!clones) return fail(clones.error().text);
   figures.start_s = seconds_since(began);
   const std::string descriptor = parent->place().folder + "/descriptor";
   auto done = transfer(vm, std::move(parent), *clones, descriptor, figures);
   const std::string image = others_->image_folder(vm.name, number);
   if (done && !ticket.others.empty()) done = write_image(memory.get(), disks, descriptor, image);
   ::unlink(descriptor.c_str());
-  if (!done) return fail(done.error());
+  if (!done) return fail(done.error().text);
   std::vector<std::string> names;
   for (Vm& clone : *clones) {
     (void)ticket.table.next_to_start();
@@ -281,20 +277,20 @@ std::vector<std::string> Family::start_others(const std::string& name, std::uint
   return names;
 }
 
-tl::expected<void, std::string> Family::start_from(const SavedMachine& image, std::uint32_t id,
-                                                   std::vector<std::string> environment) {
+Outcome<void> Family::start_from(const SavedMachine& image, std::uint32_t id,
+                                 std::vector<std::string> environment) {
   auto memory = new_memory();
-  if (!memory) return tl::unexpected(memory.error());
+  if (!memory) return problem(memory.error());
   if (environment.empty()) {
     if (auto read = fill_from(image.memory(), memories_.at(*memory).get()); !read) return read;
   }
   auto drives = overlays_of(image.drives);
-  if (!drives) return tl::unexpected(drives.error());
+  if (!drives) return problem(drives.error());
   Place place = place_for(id, *memory, Memory::kPrivate, *drives);
   place.waits_for_state = true;
   place.environment = std::move(environment);
   auto machine = new_machine(place);
-  if (!machine) return tl::unexpected(machine.error());
+  if (!machine) return problem(machine.error());
   auto done = (*machine)->connect();
   if (done) done = (*machine)->load(image.descriptor(), Memory::kShared);
   if (done) done = (*machine)->wait_loaded();
@@ -311,21 +307,21 @@ tl::expected<void, std::string> Family::start_from(const SavedMachine& image, st
   return {};
 }
 
-tl::expected<void, std::string> Family::save(const std::string& name, const std::string& folder,
-                                             ForkFigures& figures) {
+Outcome<void> Family::save(const std::string& name, const std::string& folder,
+                           ForkFigures& figures) {
   const auto found = vms_.find(name);
-  if (found == vms_.end()) return tl::unexpected(fmt::format("There is no machine {}", name));
+  if (found == vms_.end()) return problem(fmt::format("There is no machine {}", name));
   Vm& vm = found->second;
   if (auto shared = make_shared(vm); !shared) return shared;
   const std::string memory = vm.machine->place().memory_file;
   const Descriptor kept(::fcntl(memories_.at(memory).get(), F_DUPFD_CLOEXEC, 0));
   const std::vector<std::string> bases = vm.drives;
   auto drives = overlays_of(bases);
-  if (!drives) return tl::unexpected(drives.error());
+  if (!drives) return problem(drives.error());
   Place place = place_for(vm.id, memory, Memory::kPrivate, *drives);
   place.waits_for_state = true;
   auto successor = new_machine(place);
-  if (!successor) return tl::unexpected(successor.error());
+  if (!successor) return problem(successor.error());
   if (auto answers = (*successor)->connect(); !answers) return answers;
   std::vector<Vm> none;
   const std::string descriptor = place.folder + "/descriptor";
@@ -338,12 +334,10 @@ tl::expected<void, std::string> Family::save(const std::string& name, const std:
 
 /// Writes an image from the former memory and disks of the machine. The machine runs on new ones,
 /// so these do not change.
-tl::expected<void, std::string> Family::write_image(int memory,
-                                                    const std::vector<std::string>& disks,
-                                                    const std::string& descriptor,
-                                                    const std::string& folder) {
+Outcome<void> Family::write_image(int memory, const std::vector<std::string>& disks,
+                                  const std::string& descriptor, const std::string& folder) {
   const auto own = OwnFolder::make(folder, kImageRules);
-  if (!own) return tl::unexpected(own.error());
+  if (!own) return problem(own.error());
   SavedMachine image{folder, command_.words(), {}, command_.memory_bytes()};
   if (auto copied = copy_to(memory, image.memory()); !copied) return copied;
   for (std::size_t i = 0; i < disks.size(); i++) {
@@ -361,7 +355,7 @@ Family::Answer Family::new_ticket(Vm& vm, std::uint32_t count, std::uint64_t& nu
   number = ++tickets_made_;
   const auto placed = parts_.hosts->request(
       number, {count, parts_.clone_bytes, parts_.remote.image.folder.empty()});
-  if (!placed) return {EIO, placed.error()};
+  if (!placed) return {EIO, placed.error().text};
   std::uint32_t given = 0, local = 0;
   std::vector<Placement> others;
   for (const Placement& placement : *placed) {
@@ -376,14 +370,13 @@ Family::Answer Family::new_ticket(Vm& vm, std::uint32_t count, std::uint64_t& nu
   return {};
 }
 
-tl::expected<std::vector<std::string>, std::string> Family::fork(const std::string& name,
-                                                                 std::uint32_t count,
-                                                                 ForkFigures& figures) {
+Outcome<std::vector<std::string>> Family::fork(const std::string& name, std::uint32_t count,
+                                               ForkFigures& figures) {
   const auto found = vms_.find(name);
-  if (found == vms_.end()) return tl::unexpected(fmt::format("There is no machine {}", name));
+  if (found == vms_.end()) return problem(fmt::format("There is no machine {}", name));
   std::uint64_t number = 0;
   if (const Answer answer = new_ticket(found->second, count, number); answer.error != 0) {
-    return tl::unexpected(answer.text);
+    return problem(answer.text);
   }
   auto names = clone(found->second, number, figures);
   if (!names) {
@@ -394,9 +387,9 @@ tl::expected<std::vector<std::string>, std::string> Family::fork(const std::stri
   return names;
 }
 
-tl::expected<void, std::string> Family::kill(const std::string& name) {
+Outcome<void> Family::kill(const std::string& name) {
   if (others_->kill(name)) return {};
-  if (!vms_.contains(name)) return tl::unexpected(fmt::format("There is no machine {}", name));
+  if (!vms_.contains(name)) return problem(fmt::format("There is no machine {}", name));
   machine_ended(name, End::kKilled, 0, "");
   return {};
 }

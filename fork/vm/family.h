@@ -6,10 +6,10 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "core/base/descriptor.h"
+#include "core/base/problem_text.h"
 #include "core/runtime/reactor.h"
 #include "fork/process/clone_table.h"
 #include "fork/process/watches.h"
@@ -54,19 +54,17 @@ class Family {
   Family(const Family&) = delete;
   Family& operator=(const Family&) = delete;
 
-  tl::expected<void, std::string> start();
+  Outcome<void> start();
   /// Starts the first machine from an image instead. `environment`: lets QEMU fetch the memory from
   /// the page server; empty: the memory is read whole before the machine runs.
-  tl::expected<void, std::string> start_from(const SavedMachine& image, std::uint32_t id,
-                                             std::vector<std::string> environment);
+  Outcome<void> start_from(const SavedMachine& image, std::uint32_t id,
+                           std::vector<std::string> environment);
   /// Writes an image of a machine into a folder that exists. The machine is away as for a fork.
-  tl::expected<void, std::string> save(const std::string& name, const std::string& folder,
-                                       ForkFigures& figures);
+  Outcome<void> save(const std::string& name, const std::string& folder, ForkFigures& figures);
   /// Clones a machine, as its guest's sf_clone does. Returns the names of the clones.
-  tl::expected<std::vector<std::string>, std::string> fork(const std::string& name,
-                                                           std::uint32_t count,
-                                                           ForkFigures& figures);
-  tl::expected<void, std::string> kill(const std::string& name);
+  Outcome<std::vector<std::string>> fork(const std::string& name, std::uint32_t count,
+                                         ForkFigures& figures);
+  Outcome<void> kill(const std::string& name);
   nlohmann::json list() const;
 
  private:
@@ -91,28 +89,24 @@ class Family {
     std::string text;
   };
 
-  tl::expected<std::unique_ptr<Machine>, std::string> new_machine(const Place& place);
+  Outcome<std::unique_ptr<Machine>> new_machine(const Place& place);
   Place place_for(std::uint32_t id, const std::string& memory, Memory kind,
                   std::vector<std::string> drives);
-  tl::expected<std::string, std::string> new_memory();
-  tl::expected<std::vector<std::string>, std::string> overlays_of(
-      const std::vector<std::string>& bases);
-  tl::expected<void, std::string> make_shared(Vm& vm);
-  tl::expected<std::vector<std::string>, std::string> clone(Vm& vm, std::uint64_t ticket,
-                                                            ForkFigures& figures);
-  tl::expected<std::vector<Vm>, std::string> clones_of(const Vm& vm, std::uint64_t ticket,
-                                                       std::unique_ptr<Machine>& parent);
-  tl::expected<void, std::string> write_image(int memory, const std::vector<std::string>& disks,
-                                              const std::string& descriptor,
-                                              const std::string& folder);
+  Outcome<std::string> new_memory();
+  Outcome<std::vector<std::string>> overlays_of(const std::vector<std::string>& bases);
+  Outcome<void> make_shared(Vm& vm);
+  Outcome<std::vector<std::string>> clone(Vm& vm, std::uint64_t ticket, ForkFigures& figures);
+  Outcome<std::vector<Vm>> clones_of(const Vm& vm, std::uint64_t ticket,
+                                     std::unique_ptr<Machine>& parent);
+  Outcome<void> write_image(int memory, const std::vector<std::string>& disks,
+                            const std::string& descriptor, const std::string& folder);
   std::vector<std::string> start_others(const std::string& name, std::uint64_t ticket,
                                         const std::string& image);
   void drop_ticket(std::uint64_t ticket);
   void clone_ended(std::uint64_t ticket, std::uint32_t id, End end, int status,
                    const std::string& value);
-  tl::expected<void, std::string> transfer(Vm& vm, std::unique_ptr<Machine> parent,
-                                           std::vector<Vm>& clones, const std::string& descriptor,
-                                           ForkFigures& figures);
+  Outcome<void> transfer(Vm& vm, std::unique_ptr<Machine> parent, std::vector<Vm>& clones,
+                         const std::string& descriptor, ForkFigures& figures);
   Answer new_ticket(Vm& vm, std::uint32_t count, std::uint64_t& number);
   void adopt(Vm vm);
   void listen_to(Vm& vm);

@@ -77,7 +77,7 @@ void Family::on_line(Vm& vm, const std::string& line) {
     const std::string name = vm.name;
     const auto names = clone(vm, number, figures);
     Vm& parent = vms_.at(name);
-    if (!names) return say(parent, fmt::format("error {} {}", EIO, names.error()));
+    if (!names) return say(parent, fmt::format("error {} {}", EIO, names.error().text));
     log::info("{}: {} clones, away for {:.0f} ms, all run after {:.0f} ms, descriptor {} bytes",
               name, names->size(), figures.paused_s * 1e3, figures.loaded_s * 1e3,
               figures.descriptor_bytes);

@@ -44,9 +44,9 @@ void wait_a_little() { ::usleep(1000); }
 
 }  // namespace
 
-tl::expected<Machine, std::string> Machine::start(const QemuCommand& command, const Place& place) {
+Outcome<Machine> Machine::start(const QemuCommand& command, const Place& place) {
   const auto failed = [&](const std::string& what) {
-    return tl::unexpected(fmt::format("{}: {}", what, std::strerror(errno)));
+    return problem(fmt::format("{}: {}", what, std::strerror(errno)));
   };
   if (::mkdir(place.folder.c_str(), 0700) != 0) return failed(place.folder);
   std::vector<std::string> words = command.at(place);
@@ -99,71 +99,69 @@ std::string Machine::last_words() const {
   return all.size() > kLastWordsBytes ? all.substr(all.size() - kLastWordsBytes) : all;
 }
 
-tl::expected<void, std::string> Machine::connect() {
+Outcome<void> Machine::connect() {
   auto monitor = Monitor::connect(place_.folder + "/qmp", pidfd_.get(), kAnswerMax);
   if (!monitor)
-    return tl::unexpected(fmt::format("{}. QEMU said: {}", monitor.error(), last_words()));
+    return problem(fmt::format("{}. QEMU said: {}", monitor.error().text, last_words()));
   monitor_ = std::move(*monitor);
   return {};
 }
 
-tl::expected<void, std::string> Machine::do_it(const std::string& command) {
+Outcome<void> Machine::execute_command(const std::string& command) {
   if (auto done = monitor_->execute(command, nullptr, kAnswerMax); !done)
-    return tl::unexpected(done.error());
+    return problem(done.error());
   return {};
 }
-tl::expected<void, std::string> Machine::pause() { return do_it("stop"); }
-tl::expected<void, std::string> Machine::resume() { return do_it("cont"); }
+Outcome<void> Machine::pause() { return execute_command("stop"); }
+Outcome<void> Machine::resume() { return execute_command("cont"); }
 
-tl::expected<void, std::string> Machine::ignore_shared(bool on) {
+Outcome<void> Machine::ignore_shared(bool on) {
   const nlohmann::json capabilities{
       {"capabilities",
        nlohmann::json::array({{{"capability", "x-ignore-shared"}, {"state", on}}})}};
   auto set = monitor_->execute("migrate-set-capabilities", capabilities, kAnswerMax);
-  if (!set) return tl::unexpected(set.error());
+  if (!set) return problem(set.error());
   return {};
 }
 
-tl::expected<void, std::string> Machine::save(const std::string& path) {
+Outcome<void> Machine::save(const std::string& path) {
   if (auto set = ignore_shared(place_.memory == Memory::kShared); !set) return set;
   auto rate = monitor_->execute("migrate-set-parameters",
                                 {{"max-bandwidth", std::int64_t{1} << 40}}, kAnswerMax);
-  if (!rate) return tl::unexpected(rate.error());
+  if (!rate) return problem(rate.error());
   auto begun = monitor_->execute("migrate", {{"uri", "exec:cat >'" + path + "'"}}, kAnswerMax);
-  if (!begun) return tl::unexpected(begun.error());
+  if (!begun) return problem(begun.error());
   const auto until = std::chrono::steady_clock::now() + kAnswerMax;
   for (;;) {
     auto state = monitor_->execute("query-migrate", nullptr, kAnswerMax);
-    if (!state) return tl::unexpected(state.error());
+    if (!state) return problem(state.error());
     const std::string status = state->value("status", "");
     if (status == "completed") return {};
     if (status == "failed" || std::chrono::steady_clock::now() > until) {
-      return tl::unexpected("the machine's state cannot be saved: " +
-                            state->value("error-desc", status));
+      return problem("the machine's state cannot be saved: " + state->value("error-desc", status));
     }
     wait_a_little();
   }
 }
 
-tl::expected<void, std::string> Machine::load(const std::string& path, Memory saved) {
+Outcome<void> Machine::load(const std::string& path, Memory saved) {
   if (auto set = ignore_shared(saved == Memory::kShared); !set) return set;
   auto begun =
       monitor_->execute("migrate-incoming", {{"uri", "exec:cat '" + path + "'"}}, kAnswerMax);
-  if (!begun) return tl::unexpected(begun.error());
+  if (!begun) return problem(begun.error());
   return {};
 }
 
-tl::expected<void, std::string> Machine::wait_loaded() {
+Outcome<void> Machine::wait_loaded() {
   const auto until = std::chrono::steady_clock::now() + kAnswerMax;
   for (;;) {
     auto state = monitor_->execute("query-status", nullptr, kAnswerMax);
-    if (!state)
-      return tl::unexpected(fmt::format("{}. QEMU said: {}", state.error(), last_words()));
+    if (!state) return problem(fmt::format("{}. QEMU said: {}", state.error().text, last_words()));
     const std::string status = state->value("status", "");
     if (status == "running") return {};
     if (status == "paused" || status == "prelaunch") return resume();
     if (std::chrono::steady_clock::now() > until) {
-      return tl::unexpected(std::string("the machine's state is not loaded within a minute"));
+      return problem("the machine's state is not loaded within a minute");
     }
     wait_a_little();
   }

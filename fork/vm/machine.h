@@ -4,9 +4,9 @@
 
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 
 #include "core/base/descriptor.h"
+#include "core/base/problem_text.h"
 #include "fork/vm/monitor.h"
 #include "fork/vm/qemu_command.h"
 
@@ -20,21 +20,21 @@ namespace stdchk::fork::vm {
 class Machine {
  public:
   /// Makes the folder and starts QEMU. It answers only after connect().
-  static tl::expected<Machine, std::string> start(const QemuCommand& command, const Place& place);
+  static Outcome<Machine> start(const QemuCommand& command, const Place& place);
   Machine(Machine&&) = default;
   Machine& operator=(Machine&& other) noexcept;
   ~Machine();
 
-  tl::expected<void, std::string> connect();
-  tl::expected<void, std::string> pause();
-  tl::expected<void, std::string> resume();
+  Outcome<void> connect();
+  Outcome<void> pause();
+  Outcome<void> resume();
   /// Writes the state of processors and devices, the descriptor, to a file. The machine is paused.
   /// A machine with Memory::kPrivate writes its memory, too.
-  tl::expected<void, std::string> save(const std::string& path);
+  Outcome<void> save(const std::string& path);
   /// Takes the state from a file and runs. The place says waits_for_state. load() begins,
   /// wait_loaded() ends.
-  tl::expected<void, std::string> load(const std::string& path, Memory saved);
-  tl::expected<void, std::string> wait_loaded();
+  Outcome<void> load(const std::string& path, Memory saved);
+  Outcome<void> wait_loaded();
 
   pid_t pid() const { return pid_; }
   int pidfd() const { return pidfd_.get(); }
@@ -45,8 +45,8 @@ class Machine {
  private:
   Machine(Place place, pid_t pid, Descriptor pidfd)
       : place_(std::move(place)), pid_(pid), pidfd_(std::move(pidfd)) {}
-  tl::expected<void, std::string> do_it(const std::string& command);
-  tl::expected<void, std::string> ignore_shared(bool on);
+  Outcome<void> execute_command(const std::string& command);
+  Outcome<void> ignore_shared(bool on);
   void end();
 
   Place place_;

@@ -100,7 +100,7 @@ std::string one_line(std::string text) {
 
 /// Serves the family until its first machine ends. `begin` starts that machine. `tell`: where the
 /// outcome is written: a sentence, or nothing when the machine runs.
-using Begin = std::function<tl::expected<void, std::string>(Family&)>;
+using Begin = std::function<Outcome<void>(Family&)>;
 int serve(const RunOptions& run, const QemuCommand& command, const std::string& folder,
           const Begin& begin, int tell) {
   SystemClock clock;
@@ -127,9 +127,9 @@ int serve(const RunOptions& run, const QemuCommand& command, const std::string& 
         reactor, watches, command,
         {run.name, folder, &hosts, run.clone_memory, remote, on_end, run.ticket, run.count});
     Control control(watches, family);
-    auto started = cluster ? begin(family) : tl::unexpected(cluster.error());
+    auto started = cluster ? begin(family) : problem(cluster.error());
     if (started) started = control.listen(folder + "/control");
-    const std::string said = started ? "" : started.error();
+    const std::string said = started ? "" : started.error().text;
     (void)!::write(tell, said.data(), said.size());
     if (run.count != 0) {
       say(started ? "running" : "failed " + one_line(said));
@@ -175,11 +175,10 @@ std::string check_remote(const RunOptions& run) {
   return {};
 }
 
-int run_machine(const RunOptions& run, const tl::expected<QemuCommand, std::string>& command,
-                const Begin& begin) {
+int run_machine(const RunOptions& run, const Outcome<QemuCommand>& command, const Begin& begin) {
   if (!is_name(run.name))
     return complain("A name has letters, digits, \"-\" and \"_\", at most 40.");
-  if (!command) return complain(command.error());
+  if (!command) return complain(command.error().text);
   if (const std::string wrong = check_remote(run); !wrong.empty()) return complain(wrong);
   const auto base = OwnFolder::make(base_folder(run.folder), kBaseRules);
   if (!base) return complain(base.error());
@@ -246,7 +245,7 @@ int run_start(StartOptions start) {
   if (!start.bound.empty() && !parse_bound(start.bound, start.run))
     return complain("--bound needs TICKET:COUNT.");
   const auto image = SavedMachine::read(start.image);
-  if (!image) return complain(image.error());
+  if (!image) return complain(image.error().text);
   std::vector<std::string> environment;
   if (!start.pager.empty()) {
     if (start.pool_path.empty())
@@ -261,16 +260,15 @@ int run_start(StartOptions start) {
 }
 
 /// Asks the process of the family that `name` belongs to. Clones are named FAMILY.TICKET.ID.
-tl::expected<nlohmann::json, std::string> ask(const NameOptions& options,
-                                              const nlohmann::json& question) {
+Outcome<nlohmann::json> ask(const NameOptions& options, const nlohmann::json& question) {
   const std::string family = options.name.substr(0, options.name.find('.'));
   if (!is_name(family))
-    return tl::unexpected(fmt::format("\"{}\" is no name of a machine.", options.name));
+    return problem(fmt::format("\"{}\" is no name of a machine.", options.name));
   // The environment may name another user's folder, and /tmp/stdchk-vm-UID may be another user's.
   const auto base = OwnFolder::open(base_folder(options.folder), kBaseRules);
-  if (!base) return tl::unexpected(fmt::format("There is no machine {}: {}", family, base.error()));
+  if (!base) return problem(fmt::format("There is no machine {}: {}", family, base.error()));
   const Descriptor socket(connect_unix(base->path() + "/" + family + "/control"));
-  if (!socket) return tl::unexpected(fmt::format("There is no machine {}.", family));
+  if (!socket) return problem(fmt::format("There is no machine {}.", family));
   const timeval longest{kAnswerSecondsMax, 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof(longest));
   const std::string text = question.dump() + "\n";
@@ -283,16 +281,15 @@ tl::expected<nlohmann::json, std::string> ask(const NameOptions& options,
     if (said.back() == '\n') break;
   }
   auto answer = nlohmann::json::parse(said, nullptr, false);
-  if (!answer.is_object())
-    return tl::unexpected(std::string("The machine's process does not answer."));
-  if (answer.contains("error")) return tl::unexpected(answer.value("error", ""));
+  if (!answer.is_object()) return problem("The machine's process does not answer.");
+  if (answer.contains("error")) return problem(answer.value("error", ""));
   return answer;
 }
 
 int run_fork(const NameOptions& options) {
   const auto answer =
       ask(options, {{"do", "fork"}, {"name", options.name}, {"count", options.count}});
-  if (!answer) return complain(answer.error());
+  if (!answer) return complain(answer.error().text);
   if (options.json) {
     fmt::print("{}\n", answer->dump());
     return 0;
@@ -308,14 +305,14 @@ int run_save(const NameOptions& options) {
   if (!own) return complain(own.error());
   const auto answer =
       ask(options, {{"do", "save"}, {"name", options.name}, {"folder", folder.string()}});
-  if (!answer) return complain(answer.error());
+  if (!answer) return complain(answer.error().text);
   if (options.json) fmt::print("{}\n", answer->dump());
   return 0;
 }
 
 int run_kill(const NameOptions& options) {
   const auto answer = ask(options, {{"do", "kill"}, {"name", options.name}});
-  return answer ? 0 : complain(answer.error());
+  return answer ? 0 : complain(answer.error().text);
 }
 
 int run_list(const NameOptions& options) {

@@ -45,55 +45,50 @@ int connect_unix(const std::string& path) {
   return -1;
 }
 
-tl::expected<Monitor, std::string> Monitor::connect(const std::string& path, int process,
-                                                    Duration longest) {
+Outcome<Monitor> Monitor::connect(const std::string& path, int process, Duration longest) {
   const Time until = now() + longest;
   for (;;) {
     if (Descriptor socket(connect_unix(path)); socket) {
       Monitor monitor(std::move(socket));
-      if (auto greeting = monitor.read_object(until); !greeting)
-        return tl::unexpected(greeting.error());
+      if (auto greeting = monitor.read_object(until); !greeting) return problem(greeting.error());
       if (auto ready = monitor.execute("qmp_capabilities", nullptr, longest); !ready) {
-        return tl::unexpected(ready.error());
+        return problem(ready.error());
       }
       return monitor;
     }
     pollfd ended{process, POLLIN, 0};
-    if (::poll(&ended, 1, kCheckIntervalMs) > 0)
-      return tl::unexpected(std::string("QEMU has ended"));
-    if (now() > until) return tl::unexpected(fmt::format("QEMU does not answer at {}", path));
+    if (::poll(&ended, 1, kCheckIntervalMs) > 0) return problem("QEMU has ended");
+    if (now() > until) return problem(fmt::format("QEMU does not answer at {}", path));
   }
 }
 
-tl::expected<nlohmann::json, std::string> Monitor::read_object(Time until) {
+Outcome<nlohmann::json> Monitor::read_object(Time until) {
   for (;;) {
     if (const auto end = buffer_.find('\n'); end != std::string::npos) {
       auto object = nlohmann::json::parse(buffer_.substr(0, end), nullptr, false);
       buffer_.erase(0, end + 1);
       if (object.is_object()) return object;
-      return tl::unexpected(std::string("QEMU's monitor said no JSON"));
+      return problem("QEMU's monitor said no JSON");
     }
     pollfd readable{socket_.get(), POLLIN, 0};
     if (::poll(&readable, 1, milliseconds_until(until)) == 0) {
-      return tl::unexpected(std::string("QEMU's monitor does not answer in time"));
+      return problem("QEMU's monitor does not answer in time");
     }
     char bytes[4096];
     const ssize_t n = ::recv(socket_.get(), bytes, sizeof(bytes), 0);
-    if (n <= 0 || buffer_.size() > kAnswerBytesMax)
-      return tl::unexpected(std::string("QEMU has ended"));
+    if (n <= 0 || buffer_.size() > kAnswerBytesMax) return problem("QEMU has ended");
     buffer_.append(bytes, static_cast<std::size_t>(n));
   }
 }
 
-tl::expected<nlohmann::json, std::string> Monitor::execute(const std::string& command,
-                                                           const nlohmann::json& arguments,
-                                                           Duration longest) {
+Outcome<nlohmann::json> Monitor::execute(const std::string& command,
+                                         const nlohmann::json& arguments, Duration longest) {
   nlohmann::json request{{"execute", command}};
   if (!arguments.is_null()) request["arguments"] = arguments;
   const std::string text = request.dump() + "\n";
   if (::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(text.size())) {
-    return tl::unexpected(std::string("QEMU has ended"));
+    return problem("QEMU has ended");
   }
   const Time until = now() + longest;
   for (;;) {
@@ -101,7 +96,7 @@ tl::expected<nlohmann::json, std::string> Monitor::execute(const std::string& co
     if (!answer) return answer;
     if (answer->contains("return")) return (*answer)["return"];
     if (answer->contains("error")) {
-      return tl::unexpected(
+      return problem(
           fmt::format("QEMU refused {}: {}", command, (*answer)["error"].value("desc", "")));
     }
   }

@@ -2,10 +2,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <tl/expected.hpp>
 
 #include "core/base/clock.h"
 #include "core/base/descriptor.h"
+#include "core/base/problem_text.h"
 
 namespace stdchk::fork::vm {
 
@@ -16,17 +16,15 @@ namespace stdchk::fork::vm {
 class Monitor {
  public:
   /// Waits until the server is there. `process`: a pidfd; its end ends the wait.
-  static tl::expected<Monitor, std::string> connect(const std::string& path, int process,
-                                                    Duration longest);
+  static Outcome<Monitor> connect(const std::string& path, int process, Duration longest);
 
   /// Runs a command and returns what QEMU calls "return". Events that come meanwhile are dropped.
-  tl::expected<nlohmann::json, std::string> execute(const std::string& command,
-                                                    const nlohmann::json& arguments,
-                                                    Duration longest);
+  Outcome<nlohmann::json> execute(const std::string& command, const nlohmann::json& arguments,
+                                  Duration longest);
 
  private:
   explicit Monitor(Descriptor socket) : socket_(std::move(socket)) {}
-  tl::expected<nlohmann::json, std::string> read_object(Time until);
+  Outcome<nlohmann::json> read_object(Time until);
 
   Descriptor socket_;
   std::string buffer_;

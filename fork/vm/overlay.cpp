@@ -16,14 +16,14 @@
 
 namespace stdchk::fork::vm {
 
-tl::expected<std::string, std::string> qemu_img(std::vector<std::string> words) {
+Outcome<std::string> qemu_img(std::vector<std::string> words) {
   words.insert(words.begin(), "qemu-img");
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) return tl::unexpected(std::string("qemu-img: no pipe"));
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return problem("qemu-img: no pipe");
   const Descriptor reading(pipe[0]);
   Descriptor writing(pipe[1]);
   posix_spawn_file_actions_t actions;
@@ -34,7 +34,7 @@ tl::expected<std::string, std::string> qemu_img(std::vector<std::string> words) 
   const int error = ::posix_spawnp(&pid, "qemu-img", &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0)
-    return tl::unexpected(fmt::format("qemu-img cannot be started: {}", std::strerror(error)));
+    return problem(fmt::format("qemu-img cannot be started: {}", std::strerror(error)));
   writing = Descriptor();
   std::string said;
   char bytes[4096];
@@ -42,23 +42,23 @@ tl::expected<std::string, std::string> qemu_img(std::vector<std::string> words) 
     said.append(bytes, static_cast<std::size_t>(n));
   int status = 0;
   ::waitpid(pid, &status, 0);
-  if (status != 0) return tl::unexpected("qemu-img failed: " + said);
+  if (status != 0) return problem("qemu-img failed: " + said);
   return said;
 }
 
-tl::expected<void, std::string> make_overlay(const std::string& base, const std::string& overlay) {
+Outcome<void> make_overlay(const std::string& base, const std::string& overlay) {
   std::error_code error;
   const std::string path = std::filesystem::absolute(base, error).string();
   auto info = qemu_img({"info", "--force-share", "--output=json", path});
-  if (!info) return tl::unexpected(info.error());
+  if (!info) return problem(info.error());
   const auto facts = nlohmann::json::parse(*info, nullptr, false);
   if (!facts.is_object() || !facts.contains("virtual-size") || !facts.contains("format")) {
-    return tl::unexpected(fmt::format("qemu-img does not know the image {}", base));
+    return problem(fmt::format("qemu-img does not know the image {}", base));
   }
   auto made = qemu_img({"create", "-q", "-f", "qcow2", "-u", "-b", path, "-F",
                         facts["format"].get<std::string>(), overlay,
                         std::to_string(facts["virtual-size"].get<std::uint64_t>())});
-  if (!made) return tl::unexpected(made.error());
+  if (!made) return problem(made.error());
   return {};
 }
 

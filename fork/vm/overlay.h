@@ -1,16 +1,17 @@
 #pragma once
 
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
+
+#include "core/base/problem_text.h"
 
 namespace stdchk::fork::vm {
 
 /// Runs qemu-img(1) with these words and returns its output. Errors: a sentence.
-tl::expected<std::string, std::string> qemu_img(std::vector<std::string> words);
+Outcome<std::string> qemu_img(std::vector<std::string> words);
 
 /// Makes a qcow2 file that holds the changes to `base`, by qemu-img(1). `base` may be in use by a
 /// running machine. Errors: a sentence.
-tl::expected<void, std::string> make_overlay(const std::string& base, const std::string& overlay);
+Outcome<void> make_overlay(const std::string& base, const std::string& overlay);
 
 }  // namespace stdchk::fork::vm

@@ -70,8 +70,8 @@ std::string with_overlay(const std::string& value, const std::string& overlay) {
 
 }  // namespace
 
-tl::expected<QemuCommand, std::string> QemuCommand::parse(std::vector<std::string> words) {
-  const auto refuse = [](const std::string& text) { return tl::unexpected(text); };
+Outcome<QemuCommand> QemuCommand::parse(std::vector<std::string> words) {
+  const auto refuse = [](const std::string& text) { return problem(text); };
   if (words.empty()) return refuse("A command line of QEMU is needed behind \"--\".");
   QemuCommand command;
   for (std::size_t i = 1; i < words.size(); i++) {

@@ -2,8 +2,9 @@
 
 #include <cstdint>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
+
+#include "core/base/problem_text.h"
 
 namespace stdchk::fork::vm {
 
@@ -32,7 +33,7 @@ struct Place {
 class QemuCommand {
  public:
   /// `words`: the program and its options. Refuses options that a fork cannot keep apart.
-  static tl::expected<QemuCommand, std::string> parse(std::vector<std::string> words);
+  static Outcome<QemuCommand> parse(std::vector<std::string> words);
 
   std::uint64_t memory_bytes() const { return memory_bytes_; }
   /// Files of writable -drive options, in order.

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "core/base/descriptor.h"
@@ -72,7 +71,7 @@ class RemoteMachines {
   struct Clone {
     Wanted wanted;
     pid_t shell = -1;
-    Descriptor in;   ///< its end ends the clone
+    Descriptor in;   ///< closing this descriptor ends the clone
     Descriptor out;  ///< what the other host says
     std::string heard;
     std::string problem;

@@ -20,8 +20,8 @@ constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 constexpr int kFormat = 1;
 constexpr std::size_t kSettingsBytesMax = std::size_t{1} << 20;
 
-tl::unexpected<std::string> failed(const std::string& path) {
-  return tl::unexpected(fmt::format("{}: {}", path, std::strerror(errno)));
+tl::unexpected<Problem> failed(const std::string& path) {
+  return problem(fmt::format("{}: {}", path, std::strerror(errno)));
 }
 
 /// Whether only this user and root can change the file or folder.
@@ -32,16 +32,16 @@ bool is_trusted(int fd) {
 }
 
 /// Reads machine.json, which contains a command line. Refuses a file that other users can change.
-tl::expected<std::string, std::string> read_settings(const std::string& folder) {
+Outcome<std::string> read_settings(const std::string& folder) {
   const Descriptor there(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const Descriptor file(!there ? -1
                                : ::openat(there.get(), "machine.json",
                                           O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file) {
-    return tl::unexpected(fmt::format("{} has no image of a machine of this version.", folder));
+    return problem(fmt::format("{} has no image of a machine of this version.", folder));
   }
   if (!is_trusted(there.get()) || !is_trusted(file.get())) {
-    return tl::unexpected(fmt::format(
+    return problem(fmt::format(
         "{} or its machine.json can be changed by others, and it says what to run; copy the image "
         "to a folder of your own.",
         folder));
@@ -55,12 +55,12 @@ tl::expected<std::string, std::string> read_settings(const std::string& folder) 
 
 }  // namespace
 
-tl::expected<SavedMachine, std::string> SavedMachine::read(const std::string& folder) {
+Outcome<SavedMachine> SavedMachine::read(const std::string& folder) {
   const auto text = read_settings(folder);
-  if (!text) return tl::unexpected(text.error());
+  if (!text) return problem(text.error());
   const auto json = nlohmann::json::parse(*text, nullptr, false);
   if (!json.is_object() || json.value("format", nlohmann::json()) != kFormat) {
-    return tl::unexpected(fmt::format("{} has no image of a machine of this version.", folder));
+    return problem(fmt::format("{} has no image of a machine of this version.", folder));
   }
   SavedMachine machine;
   machine.folder = folder;
@@ -71,12 +71,12 @@ tl::expected<SavedMachine, std::string> SavedMachine::read(const std::string& fo
       machine.drives.push_back(fmt::format("{}/disk-{}.qcow2", folder, i));
     }
   } catch (const nlohmann::json::exception& error) {
-    return tl::unexpected(fmt::format("{}/machine.json is damaged: {}", folder, error.what()));
+    return problem(fmt::format("{}/machine.json is damaged: {}", folder, error.what()));
   }
   return machine;
 }
 
-tl::expected<void, std::string> copy_to(int from, const std::string& path) {
+Outcome<void> copy_to(int from, const std::string& path) {
   const Descriptor to(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!to) return failed(path);
@@ -101,7 +101,7 @@ tl::expected<void, std::string> copy_to(int from, const std::string& path) {
   return {};
 }
 
-tl::expected<void, std::string> fill_from(const std::string& path, int to) {
+Outcome<void> fill_from(const std::string& path, int to) {
   const Descriptor from(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!from) return failed(path);
   std::vector<char> piece(kPieceBytes);
@@ -117,13 +117,13 @@ tl::expected<void, std::string> fill_from(const std::string& path, int to) {
   }
 }
 
-tl::expected<void, std::string> copy_disk(const std::string& from, const std::string& path) {
+Outcome<void> copy_disk(const std::string& from, const std::string& path) {
   auto copied = qemu_img({"convert", "-q", "--force-share", "-O", "qcow2", from, path});
-  if (!copied) return tl::unexpected(copied.error());
+  if (!copied) return problem(copied.error());
   return {};
 }
 
-tl::expected<void, std::string> finish(const SavedMachine& machine) {
+Outcome<void> finish(const SavedMachine& machine) {
   const nlohmann::json json{{"format", kFormat},
                             {"words", machine.words},
                             {"memory_bytes", machine.memory_bytes},

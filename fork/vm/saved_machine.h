@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
+#include "core/base/problem_text.h"
 #include "core/files/own_folder.h"
 
 namespace stdchk::fork::vm {
@@ -25,16 +25,16 @@ struct SavedMachine {
   std::string descriptor() const { return folder + "/descriptor"; }
 
   /// Errors: a sentence.
-  static tl::expected<SavedMachine, std::string> read(const std::string& folder);
+  static Outcome<SavedMachine> read(const std::string& folder);
 };
 
 /// Copies a file descriptor's content without its holes. Errors: a sentence.
-tl::expected<void, std::string> copy_to(int from, const std::string& path);
+Outcome<void> copy_to(int from, const std::string& path);
 /// Copies a file into an open memory file. Errors: a sentence.
-tl::expected<void, std::string> fill_from(const std::string& path, int to);
+Outcome<void> fill_from(const std::string& path, int to);
 /// Copies a disk with all overlays below it into one qcow2 file.
-tl::expected<void, std::string> copy_disk(const std::string& from, const std::string& path);
+Outcome<void> copy_disk(const std::string& from, const std::string& path);
 /// Writes machine.json.
-tl::expected<void, std::string> finish(const SavedMachine& machine);
+Outcome<void> finish(const SavedMachine& machine);
 
 }  // namespace stdchk::fork::vm

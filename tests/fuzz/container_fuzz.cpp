@@ -26,7 +26,7 @@ namespace {
 template <class T>
 void check_again(const Outcome<T>& read, Outcome<T> (*parse)(const std::string&)) {
   if (!read) {
-    STDCHK_ASSERT(!read.error().empty());
+    STDCHK_ASSERT(!read.error().text.empty());
     return;
   }
   const Outcome<T> again = parse(text_of(*read));

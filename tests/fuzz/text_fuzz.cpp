@@ -165,7 +165,7 @@ void check_secret(const std::string& text) {
   const std::string path = fuzz::folder().write("secret", text);
   ::chmod(path.c_str(), 0600);
   const auto secret = read_secret_file(path);
-  STDCHK_ASSERT(secret.has_value() || !secret.error().empty());
+  STDCHK_ASSERT(secret.has_value() || !secret.error().text.empty());
   STDCHK_ASSERT(!secret || text.size() == 32 || text.size() == 33);
 }
 
@@ -264,7 +264,7 @@ void check_listen_address(const std::string& text) {
     STDCHK_ASSERT(again && again->host == where->host && again->port == where->port);
   }
   const auto address = metrics::ListenAddress::parse(text);
-  STDCHK_ASSERT(address.has_value() || !address.error().empty());
+  STDCHK_ASSERT(address.has_value() || !address.error().text.empty());
   if (!address) return;
   const auto again = metrics::ListenAddress::parse(address->text());
   STDCHK_ASSERT(again && again->host == address->host && again->port == address->port);

@@ -16,13 +16,13 @@ Outcome<std::unique_ptr<client::Filesystem>> connect(const PoolRecord& pool,
                    pool.mount);
   }
   auto keyring = read_keyring(pool.secret_file(), transport::secure::Role::kClient);
-  if (!keyring) return problem("{}", keyring.error());
+  if (!keyring) return problem(keyring.error());
   client::Options options;
   options.manager_address = pool.manager_address;
   options.keyring = std::move(*keyring);
   if (::access(pool.key_file().c_str(), F_OK) == 0) {
     const auto key = read_secret_file(pool.key_file());
-    if (!key) return problem("{}", key.error());
+    if (!key) return problem(key.error());
     options.key = *key;
   }
   options.role = "tool";

@@ -37,7 +37,7 @@ Outcome<std::string> ask_job(const std::string& job, const std::string& request,
   const auto own = OwnFolder::open(job_folder(job), kStateRules);
   if (!own) return problem("{}", own.error());
   auto answer = container::ask_control(control_path(job), request, deadline);
-  if (!answer) return problem("{}", answer.error());
+  if (!answer) return problem(answer.error());
   return std::move(*answer);
 }
 

@@ -70,7 +70,7 @@ Outcome<FoundSet> find_set(const std::string& folder, const std::string& job,
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   auto set = container::parse_set(text);
-  if (!set) return problem("{}", set.error());
+  if (!set) return problem(set.error());
   return FoundSet{std::move(*set), last};
 }
 
@@ -212,7 +212,7 @@ Outcome<int> Run::go(const PoolRecord& pool, CoordinatorSettings settings) {
   end_on_signals(reactor);
   auto root = transport::secure::read_root_keyring(
       pool.secret_file(), transport::secure::new_member(Role::kCoordinator));
-  if (!root) return problem("{}", root.error());
+  if (!root) return problem(root.error());
   auto endpoint = transport::open_endpoint("tcp", {.clock = &clock, .identity = *root});
   if (!endpoint) return failed("the network", endpoint.error());
   reactor.add(**endpoint);
@@ -224,11 +224,11 @@ Outcome<int> Run::go(const PoolRecord& pool, CoordinatorSettings settings) {
     auto started = coordinator.start_nodes([&](const transport::secure::Member& member) {
       return transport::secure::key_file_text((*root)->key_of(member));
     });
-    if (!started) return problem("{}", started.error());
+    if (!started) return problem(started.error());
     auto control = container::Control::listen(
         control_path(options_.name),
         [this](const std::string& request, auto answer) { on_control(request, answer); });
-    if (!control) return problem("{}", control.error());
+    if (!control) return problem(control.error());
     reactor.add(**control);
     coordinator.begin();
     while (!coordinator.status()) {

@@ -171,7 +171,7 @@ std::vector<Finding> examine_pool(const PoolRecord& pool) {
   };
   const auto keyring =
       transport::secure::read_keyring(pool.secret_file(), transport::secure::Role::kClient);
-  if (!keyring) return bad(keyring.error());
+  if (!keyring) return bad(keyring.error().text);
   client::Options options;
   options.manager_address = pool.manager_address;
   options.keyring = *keyring;

@@ -12,7 +12,7 @@ using transport::secure::Role;
 
 Outcome<MemberKeys> MemberKeys::of(const std::string& secret_file) {
   auto root = read_root_keyring(secret_file, transport::secure::kAnyManager);
-  if (!root) return problem("{}", root.error());
+  if (!root) return problem(root.error());
   return MemberKeys(**root);
 }
 

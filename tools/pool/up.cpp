@@ -94,8 +94,8 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
         "--standby does not work in a batch job yet, because the job ends when a node is lost");
   }
   if (!options.records.metrics.empty()) {
-    if (auto at = metrics::ListenAddress::parse(options.records.metrics); !at)
-      return problem("{}", at.error());
+    auto at = metrics::ListenAddress::parse(options.records.metrics);
+    if (!at) return problem(at.error());
   }
   if (auto policy = parse_policy(options.images.policy); !policy) {
     return problem("--policy: {}", policy.error().text);

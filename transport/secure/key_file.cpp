@@ -54,22 +54,21 @@ std::string key_file_text(const MemberKey& key) {
                      hex_text(key.key.bytes));
 }
 
-tl::expected<std::shared_ptr<Keyring>, std::string> read_keyring(const std::string& path,
-                                                                 Role role) {
+Outcome<std::shared_ptr<Keyring>> read_keyring(const std::string& path, Role role) {
   auto text = read_private_file(path, kBytesMax);
-  if (!text) return tl::unexpected(std::move(text.error()));
+  if (!text) return problem(std::move(text.error()));
   if (!text->starts_with(kFirstWord)) {
     const auto root = parse_secret(path, *text);
-    if (!root) return tl::unexpected(root.error());
+    if (!root) return problem(root.error());
     return std::make_shared<Keyring>(Keyring::of_root(*root, new_member(role)));
   }
   const auto key = parse_key(*text);
   if (!key) {
-    return tl::unexpected(
+    return problem(
         fmt::format("the key file {} is damaged; `stdchk member-key` makes a new one", path));
   }
   if (key->member.role != role) {
-    return tl::unexpected(fmt::format(
+    return problem(fmt::format(
         "the key file {} is for a {}, and this process is a {}; `stdchk member-key --role {}` "
         "makes a key for it",
         path, name_of(key->member.role), name_of(role), name_of(role)));
@@ -77,18 +76,17 @@ tl::expected<std::shared_ptr<Keyring>, std::string> read_keyring(const std::stri
   return std::make_shared<Keyring>(Keyring::of_member(*key));
 }
 
-tl::expected<std::shared_ptr<Keyring>, std::string> read_root_keyring(const std::string& path,
-                                                                      const Member& self) {
+Outcome<std::shared_ptr<Keyring>> read_root_keyring(const std::string& path, const Member& self) {
   auto text = read_private_file(path, kBytesMax);
-  if (!text) return tl::unexpected(std::move(text.error()));
+  if (!text) return problem(std::move(text.error()));
   if (text->starts_with(kFirstWord)) {
-    return tl::unexpected(fmt::format(
+    return problem(fmt::format(
         "the key file {} holds the key of one member, but this command needs the pool's secret. "
         "Use the file `secret` that `stdchk up` has left in the pool's state directory",
         path));
   }
   const auto root = parse_secret(path, *text);
-  if (!root) return tl::unexpected(root.error());
+  if (!root) return problem(root.error());
   return std::make_shared<Keyring>(Keyring::of_root(*root, self));
 }
 

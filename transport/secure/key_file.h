@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/problem_text.h"
 #include "core/base/result.h"
 #include "transport/secure/keyring.h"
 
@@ -17,11 +18,9 @@ namespace stdchk::transport::secure {
 
 /// Reads a key file of either kind, for a process of `role`. A file with the pool's secret makes
 /// the process a new member.
-tl::expected<std::shared_ptr<Keyring>, std::string> read_keyring(const std::string& path,
-                                                                 Role role);
+Outcome<std::shared_ptr<Keyring>> read_keyring(const std::string& path, Role role);
 /// Reads a file with the pool's secret. A file with the key of one member is an error.
-tl::expected<std::shared_ptr<Keyring>, std::string> read_root_keyring(const std::string& path,
-                                                                      const Member& self);
+Outcome<std::shared_ptr<Keyring>> read_root_keyring(const std::string& path, const Member& self);
 
 /// Returns the text of a member's key file, which is one line.
 std::string key_file_text(const MemberKey& key);

@@ -32,7 +32,8 @@ TEST_CASE("a secret file is read with and without a line end, and nothing else i
     CAPTURE(bad);
     const auto secret = read(bad);
     REQUIRE_FALSE(secret);
-    CHECK(secret.error().find(path + " does not hold 32 hexadecimal digits") != std::string::npos);
+    CHECK(secret.error().text.find(path + " does not hold 32 hexadecimal digits") !=
+          std::string::npos);
   }
 }
 
@@ -41,15 +42,15 @@ TEST_CASE("a secret file that is not there, or open to others, is refused with t
   const std::string path = folder / "secret";
   const auto missing = read_secret_file(path);
   REQUIRE_FALSE(missing);
-  CHECK(missing.error().find("No such file") != std::string::npos);
-  CHECK(missing.error().find("--secret-file") != std::string::npos);
+  CHECK(missing.error().text.find("No such file") != std::string::npos);
+  CHECK(missing.error().text.find("--secret-file") != std::string::npos);
   write_file(path, kDigits);
   for (const mode_t mode : {0640U, 0604U, 0620U, 0601U, 0666U}) {
     CAPTURE(mode);
     REQUIRE(::chmod(path.c_str(), mode) == 0);
     const auto secret = read_secret_file(path);
     REQUIRE_FALSE(secret);
-    CHECK(secret.error().find("chmod 600") != std::string::npos);
+    CHECK(secret.error().text.find("chmod 600") != std::string::npos);
   }
   REQUIRE(::chmod(path.c_str(), 0400) == 0);
   CHECK(read_secret_file(path));
@@ -65,7 +66,7 @@ TEST_CASE("a secret that somebody has typed is refused") {
     REQUIRE(::chmod(path.c_str(), 0600) == 0);
     const auto secret = read_secret_file(path);
     REQUIRE_FALSE(secret);
-    CHECK(secret.error().find("does not hold random digits") != std::string::npos);
+    CHECK(secret.error().text.find("does not hold random digits") != std::string::npos);
   }
 }
 

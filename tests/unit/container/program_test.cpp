@@ -19,10 +19,10 @@ TEST_CASE("a program's output comes back, and its input reaches it") {
 TEST_CASE("a program that fails is named with its status and its own words") {
   const auto said = run_program({.words = {"sh", "-c", "echo why >&2; exit 3"}});
   REQUIRE_FALSE(said.has_value());
-  CHECK(said.error() == "sh ended with status 3: why");
+  CHECK(said.error().text == "sh ended with status 3: why");
   const auto absent = run_program({.words = {"/no/such/program"}});
   REQUIRE_FALSE(absent.has_value());
-  CHECK(absent.error().find("No such file") != std::string::npos);
+  CHECK(absent.error().text.find("No such file") != std::string::npos);
 }
 
 TEST_CASE("a program that hangs is killed at the deadline, with what it has started") {
@@ -30,7 +30,7 @@ TEST_CASE("a program that hangs is killed at the deadline, with what it has star
   const auto said = run_program(
       {.words = {"sh", "-c", "sleep 100 & sleep 100"}, .deadline = std::chrono::milliseconds(200)});
   REQUIRE_FALSE(said.has_value());
-  CHECK(said.error().find("did not end within 200 ms") != std::string::npos);
+  CHECK(said.error().text.find("did not end within 200 ms") != std::string::npos);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
 }
 

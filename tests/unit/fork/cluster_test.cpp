@@ -47,8 +47,8 @@ TEST_CASE("a site's program places no more clones than were asked for") {
 
 TEST_CASE("a program that fails, or is not there, is an error with its name") {
   CHECK(output_of({"printf", "x"}).value() == "x");
-  CHECK(output_of({"false"}).error().find("false") == 0);
-  CHECK(output_of({"/none/such"}).error().find("/none/such") == 0);
+  CHECK(output_of({"false"}).error().text.find("false") == 0);
+  CHECK(output_of({"/none/such"}).error().text.find("/none/such") == 0);
 }
 
 }  // namespace

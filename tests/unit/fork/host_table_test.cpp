@@ -52,8 +52,8 @@ TEST_CASE("a host list has names, slots and memory") {
   const auto hosts =
       parse_hosts("# rack 1\nnode1 slots=4 memory=2G\n\nnode2  # small\n", {"", 1, kGiB});
   CHECK(hosts.value() == std::vector<Host>{{"node1", 4, 2 * kGiB}, {"node2", 1, kGiB}});
-  CHECK(parse_hosts("a slots=0", {}).error() == "Line 1: slots= needs a number from 1.");
-  CHECK(parse_hosts("a\na", {}).error() == "Line 2: the host a is named twice.");
+  CHECK(parse_hosts("a slots=0", {}).error().text == "Line 1: slots= needs a number from 1.");
+  CHECK(parse_hosts("a\na", {}).error().text == "Line 2: the host a is named twice.");
   CHECK_FALSE(parse_hosts("a core=1", {}));
   CHECK_FALSE(parse_hosts("# nobody\n", {}));
 }

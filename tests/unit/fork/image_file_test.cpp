@@ -45,7 +45,7 @@ class Scene {
 
 std::string refusal(const Scene& scene) {
   const auto file = open_image(scene.image(), kBytes);
-  return file ? "" : file.error();
+  return file ? "" : file.error().text;
 }
 
 bool has(const std::string& text, const std::string& part) {
@@ -83,7 +83,7 @@ TEST_CASE("a file that is not the image is refused") {
   scene.write(scene.image());
   fs::create_hard_link(scene.image(), scene.beside());
   CHECK(has(refusal(scene), "second name"));
-  CHECK(open_image("a", kBytes).error().find("absolute") != std::string::npos);
+  CHECK(open_image("a", kBytes).error().text.find("absolute") != std::string::npos);
 }
 
 TEST_CASE("links lead to no image") {

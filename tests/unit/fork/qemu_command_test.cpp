@@ -64,7 +64,7 @@ TEST_CASE("a clone's writable disks are overlays, and others stay") {
 }
 
 TEST_CASE("options that forks cannot keep apart are refused with a reason") {
-  CHECK(QemuCommand::parse({"qemu", "-incoming", "defer"}).error() ==
+  CHECK(QemuCommand::parse({"qemu", "-incoming", "defer"}).error().text ==
         "-incoming cannot be used: stdchk itself gives forks their state.");
   CHECK_FALSE(QemuCommand::parse({"qemu", "-daemonize"}));
   CHECK_FALSE(QemuCommand::parse({"qemu", "-object", "memory-backend-ram,id=x"}));

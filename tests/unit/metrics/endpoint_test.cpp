@@ -258,7 +258,7 @@ TEST_CASE("the error of an endpoint that cannot listen says what to do") {
   const auto endpoint = start(small_page);
   const auto error = [](const std::string& listen) {
     const auto second = Endpoint::start(listen, small_page);
-    return second ? std::string() : second.error();
+    return second ? std::string() : second.error().text;
   };
   CHECK(error(endpoint->address()).find("another process listens there; choose another port") !=
         std::string::npos);

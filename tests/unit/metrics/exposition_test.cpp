@@ -109,7 +109,7 @@ TEST_CASE("a process knows its own memory, time and descriptors") {
 TEST_CASE("the address of an endpoint is read as people write it") {
   const auto text = [](const std::string& given) {
     const auto at = ListenAddress::parse(given);
-    return at ? at->text() : at.error();
+    return at ? at->text() : at.error().text;
   };
   CHECK(text("9200") == "127.0.0.1:9200");
   CHECK(text("0.0.0.0:1") == "0.0.0.0:1");

@@ -1,4 +1,4 @@
-"""Tests which opens of files scripts/house finds in the rooms of the drain directory."""
+"""Tests what the lint of scripts/house finds in sources: opens of files by path, and errors that are bare strings."""
 
 import importlib.machinery
 import importlib.util
@@ -41,3 +41,22 @@ def test_an_open_by_path_fails_the_lint_only_in_the_rooms_of_the_drain_directory
         (tmp_path / name).write_text("std::ofstream(path);\n")
     assert house.lint_opens(tmp_path, ["benefactor/memory/file.cpp"]) == 0
     assert house.lint_opens(tmp_path, ["benefactor/drain/file.cpp"]) == 1
+
+
+@pytest.mark.parametrize("bare", [
+    "tl::expected<std::vector<Host>, std::string> hosts_of(std::string_view text);",
+    "tl::expected<void,\n             std::string>\nstart();",
+    "return tl::unexpected(fmt::format(\"no {}\", name));",
+    "return tl::unexpected(\n    \"no pipe\");",
+])
+def test_an_error_that_is_a_bare_string_is_found(bare):
+    assert list(house.string_errors(f"// A comment.\n{bare}\n")) == [2]
+
+
+@pytest.mark.parametrize("explained", [
+    "Outcome<std::string> text_of(const std::string& path);",
+    "tl::expected<std::pair<int, std::string>, Problem> first(std::map<int, std::string> all);",
+    "return tl::unexpected(before.error());",
+])
+def test_an_error_with_its_explanation_is_let_through(explained):
+    assert not list(house.string_errors(f"{explained}\n"))
