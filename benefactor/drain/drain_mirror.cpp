@@ -154,11 +154,11 @@ Done set_aside(const Mirror& in) {
   return {};
 }
 
-/// A folder that holds only a manifest of removed files counts as empty.
-void remove_manifests(const Place& place) {
+/// A folder that holds only its manifest and its policy counts as empty.
+void remove_pool_files(const Place& place) {
   const auto folder = place.folder.folder(place.name);
   const auto names = folder ? folder->names() : Outcome<std::vector<std::string>>();
-  if (!folder || !names || !std::ranges::all_of(*names, is_manifest)) return;
+  if (!folder || !names || !std::ranges::all_of(*names, is_pool_file)) return;
   const WritableFolder writable(*folder);
   for (const std::string& name : *names) ::unlinkat(folder->get(), name.c_str(), 0);
 }
@@ -167,7 +167,7 @@ Done mirror_remove(const Mirror& in, int flags) {
   auto place = find_place(in.root, in.change.path, Missing::kFails);
   if (!place && is_absent(place.error())) return {};
   if (!place) return problem(place.error());
-  if (flags == AT_REMOVEDIR) remove_manifests(*place);
+  if (flags == AT_REMOVEDIR) remove_pool_files(*place);
   const WritableFolder writable(place->folder);
   if (::unlinkat(place->folder.get(), place->name.c_str(), flags) != 0) {
     if (errno == ENOENT) return {};

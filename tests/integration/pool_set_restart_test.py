@@ -10,6 +10,7 @@ import subprocess
 import pytest
 from conftest import Pool
 from pool_directory_sets_test import RULES, lose, set_rules, sets_of, write_checkpoint
+from pool_restart_test import fake_shell
 from processes import BIN, run, wait_until
 
 MIB = 1 << 20
@@ -128,6 +129,20 @@ def test_a_copy_of_a_directory_is_the_directory(pool):
         assert not list(target.iterdir())
 
 
+def test_hosts_copy_a_whole_directory_before_the_program_starts(pool):
+    pool.up(benefactors=1, memory="128M", drain=False)
+    folder = make_folder(pool, "directory", 1, 2)
+    local, shell = pool.folder / "local", fake_shell(pool)
+    local.mkdir()
+    done = pool.stdchk("restart", "--hosts", "one,one,two", "--rsh", shell, "--to", local, folder, "--", "sh", "-c",
+                       f"ls -A {local}/step-2; echo $STDCHK_RESTART_SET")
+    assert done.stdout.split() == [".metadata", "a", "step-2"]
+    assert "step-2: 3 files" in done.stderr
+    assert is_same(local, folder, [name.format(2) for name in SETS["directory"][0]])
+    found = json.loads(pool.stdchk("restart-test", "--json", "--hosts", "one,two", "--rsh", shell, folder).stdout)
+    assert (found["set"], found["images"], found["nodes"]) == ("step-2", 3, 2)
+
+
 def test_a_folder_that_is_itself_a_set_is_refused_with_the_command_to_use(pool):
     pool.up(benefactors=1, memory="64M", drain=False)
     folder = make_folder(pool, "directory", 1)
@@ -220,6 +235,8 @@ def test_a_job_that_ends_well_leaves_what_the_policy_says(pool, kind):
         (folder / "result").write_text("42\n")
         if kind == "directory":
             (folder / "latest").write_text("step-3\n")
+            # The drain directory then has a link in step-1, which goes with the directory.
+            assert pool.stdchk("policy", "set", folder / "step-1", "copies=1").stderr == ""
         wait_until(lambda at=folder: sets_of(pool, at)[SETS[kind][2].format(3)]["latest"], "the newest set")
     pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     count = len(SETS[kind][0])

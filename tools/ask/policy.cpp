@@ -124,7 +124,8 @@ int suggest(const PolicyOptions& options) {
 /// Warns of rules without effect on the present files, and of sets that can never be complete. The
 /// change has been made: a failure to look at the files is no error.
 void warn_of_faults(const Located& located, const RulesInForce& rules, const std::string& path) {
-  const auto faults = faults_of_sets(*located.filesystem, located.attributes.id, rules);
+  const auto faults =
+      faults_of_sets(*located.filesystem, located.path, located.attributes.id, rules);
   if (!faults) return;
   for (const std::string& fault : *faults) {
     fmt::print(stderr, "stdchk: warning: {}: {}\n", path, shown(fault));

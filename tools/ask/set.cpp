@@ -104,7 +104,8 @@ int list_sets(const SetOptions& options) {
   if (!sets) return complain(fmt::format("{}: {}", options.path, describe(sets.error())));
   const auto rules = find_rules(*located->filesystem, located->path);
   if (!rules) return complain(rules.error().text);
-  const auto faults = faults_of_sets(*located->filesystem, located->attributes.id, *rules);
+  const auto faults =
+      faults_of_sets(*located->filesystem, located->path, located->attributes.id, *rules);
   if (!faults) return complain(fmt::format("{}: {}", options.path, faults.error().text));
   if (options.json) {
     print(to_json(*sets, *faults));

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/policy/name_patterns.h"
 #include "tools/ask/set_faults.h"
 #include "tools/ask/suggest.h"
 
@@ -23,6 +24,13 @@ struct Next {
 
 std::string join(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "/" + name;
+}
+
+/// Returns true for a directory that is a set by the rules of the folders above.
+bool is_set(const std::string& path, const RulesInForce& rules) {
+  const auto kind = rules.find("set");
+  if (kind == rules.end() || kind->second.is_own || kind->second.value != "directory") return false;
+  return NamePatterns(value_of(rules, "set-names")).match(path.substr(path.rfind('/') + 1));
 }
 
 /// A Walk examines all folders of a pool.
@@ -54,9 +62,10 @@ class Walk {
     if (!policy) return failed(at.path, policy.error());
     const auto own = own_rules(filesystem_, at.folder);
     if (!own) return failed(at.path, own.error());
+    for (auto& [key, rule] : at.rules) rule.is_own = false;
     for (const auto& [key, rule] : *own) at.rules[key] = rule;
     if (!own->empty() || !policy->own.settings.empty()) {
-      auto faults = faults_of_sets(filesystem_, at.folder, at.rules);
+      auto faults = faults_of_sets(filesystem_, at.path, at.folder, at.rules);
       if (!faults) return problem(faults.error());
       if (!faults->empty()) found_.faulty.push_back({at.path, std::move(*faults)});
     }
@@ -99,8 +108,10 @@ class Walk {
 
 }  // namespace
 
-Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem, FileId folder,
+Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
+                                                 const std::string& path, FileId folder,
                                                  const RulesInForce& rules) {
+  if (is_set(path, rules)) return std::vector<std::string>();
   SetFolder seen;
   const auto policy = filesystem.policy(folder);
   if (!policy) return failed("the policy", policy.error());

@@ -9,8 +9,10 @@
 
 namespace stdchk::tools {
 
-/// Returns what find_set_faults() says of a folder. `rules` are those in force there.
-Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem, FileId folder,
+/// Returns what find_set_faults() says of the folder at `path`, relative to the pool's root. `rules`
+/// are those in force there. Returns none for a directory that is a set itself.
+Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
+                                                 const std::string& path, FileId folder,
                                                  const RulesInForce& rules);
 
 /// A FaultyFolder is a folder whose sets have faults.
