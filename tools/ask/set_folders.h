@@ -9,8 +9,8 @@
 
 namespace stdchk::tools {
 
-/// Returns what find_set_faults() says of the folder at `path`, relative to the pool's root. `rules`
-/// are those in force there. Returns none for a directory that is a set itself.
+/// Returns find_set_faults() of the folder at `path`, relative to the pool's root, with the rules in
+/// force there. Skips a folder that is a set by the rules of its parent folders.
 Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
                                                  const std::string& path, FileId folder,
                                                  const RulesInForce& rules);
