@@ -9,9 +9,9 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
-#include <iterator>
 #include <utility>
+
+#include "core/files/log_end.h"
 
 namespace stdchk::container {
 namespace {
@@ -20,10 +20,9 @@ constexpr auto kEndMax = std::chrono::seconds(5);
 constexpr std::size_t kLogShown = 500;
 
 std::string end_of(const std::string& path) {
-  std::ifstream file(path);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text = end_of_log(path, kLogShown);
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.size() > kLogShown ? "..." + text.substr(text.size() - kLogShown) : text;
+  return text;
 }
 
 }  // namespace

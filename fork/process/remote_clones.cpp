@@ -14,11 +14,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "core/files/log_end.h"
 #include "fork/process/image_file.h"
 #include "fork/ticket/program.h"
 
@@ -29,13 +29,7 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 constexpr std::uint64_t kPagesBytesMax = std::uint64_t{1} << 20;
 constexpr std::uint64_t kPage = 4096;
 
-std::string last_lines(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  const std::string all = text.str();
-  return all.size() > 400 ? all.substr(all.size() - 400) : all;
-}
+std::string last_lines(const std::string& path) { return end_of_log(path, 400); }
 
 }  // namespace
 

@@ -12,10 +12,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/files/log_end.h"
 #include "fork/process/image_file.h"
 #include "fork/process/sandbox_protocol.h"
 
@@ -231,12 +231,7 @@ void TicketHost::restore(std::string_view frame) {
 void TicketHost::restored(int status) {
   const std::string image = parts_.folder + "/image";
   if (status != 0 || ::access((image + "/pid").c_str(), F_OK) != 0) {
-    std::ifstream in(image + "/restore.log");
-    std::ostringstream text;
-    text << in.rdbuf();
-    const std::string all = text.str();
-    return lost("CRIU cannot restore the parent: " +
-                (all.size() > 600 ? all.substr(all.size() - 600) : all));
+    return lost("CRIU cannot restore the parent: " + end_of_log(image + "/restore.log", 600));
   }
   // The restored process is still stopped. The file has its pid in its own pid namespace.
   pid_t pid = 0;

@@ -13,12 +13,12 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "core/files/log_end.h"
 
 namespace stdchk::fork::vm {
 namespace {
@@ -92,11 +92,7 @@ void Machine::end() {
 }
 
 std::string Machine::last_words() const {
-  std::ifstream in(place_.folder + "/log");
-  std::ostringstream text;
-  text << in.rdbuf();
-  const std::string all = text.str();
-  return all.size() > kLastWordsBytes ? all.substr(all.size() - kLastWordsBytes) : all;
+  return end_of_log(place_.folder + "/log", kLastWordsBytes);
 }
 
 Outcome<void> Machine::connect() {

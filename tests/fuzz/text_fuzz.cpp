@@ -234,7 +234,9 @@ void check_start_report(const std::string& text) {
     STDCHK_ASSERT(member.log == "benefactor.0.log" || member.log == "mount.0.log");
     STDCHK_ASSERT(member.role == member.log.substr(0, member.role.size()));
   }
-  STDCHK_ASSERT(!tools::last_words(fuzz::folder().write("log", text)).empty() || !text.empty());
+  const std::string words = tools::last_words(fuzz::folder().write("log", text));
+  STDCHK_ASSERT(!words.empty() || !text.empty());
+  STDCHK_ASSERT(words.size() <= 1004);
 }
 
 /// Parses any mount table. A directory must be found in a table as the kernel would write it.

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <thread>
 
+#include "core/files/log_end.h"
+
 namespace stdchk::tools {
 namespace {
 
@@ -204,6 +206,9 @@ void end_local(const std::vector<const Member*>& members, Duration grace, Ended&
   }
 }
 
+constexpr std::size_t kLogEndBytes = 65536;
+constexpr std::size_t kLastWordsBytesMax = 1000;
+
 struct LogLine {
   std::string level;  ///< empty: not one of our log lines
   std::string text;
@@ -365,12 +370,20 @@ void end_members(const PoolRecord& pool, const std::string& role, Duration grace
 }
 
 std::string last_words(const std::string& log) {
-  std::ifstream file(log);
+  std::istringstream lines(end_of_log(log, kLogEndBytes));
   std::string last;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
   }
-  return last.empty() ? "it said nothing" : split(last).text;
+  if (last.empty()) return "it said nothing";
+  std::string words = split(last).text;
+  if (words.size() > kLastWordsBytesMax) {
+    words.resize(kLastWordsBytesMax);
+    words += " ...";
+  }
+  std::ranges::replace_if(
+      words, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+  return words;
 }
 
 std::vector<std::string> warnings(const std::string& log, std::uintmax_t from) {

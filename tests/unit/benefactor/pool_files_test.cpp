@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "core/files/log_end.h"
 #include "tests/support/catch.h"
 #include "tests/unit/benefactor/support.h"
 
@@ -122,6 +123,11 @@ TEST_CASE("files that are written where others may write lead through no link of
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
   CHECK(read_own_file(folder / "fifo", 100).error().os_errno == EPERM);
   CHECK(read_own_file(folder / "none", 100).error().os_errno == ENOENT);
+  CHECK(end_of_log(folder / "file", 3) == "ext");
+  CHECK(end_of_log(folder / "file", 100) == "text");
+  for (const char* const name : {"link", "fifo", "none"}) {
+    CHECK(end_of_log(folder / name, 100).empty());
+  }
 }
 
 }  // namespace stdchk::benefactor

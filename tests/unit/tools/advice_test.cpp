@@ -152,7 +152,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("all copies but one may fail, and a single copy survives no loss") {
+TEST_CASE("of a pool's copies all but one may fail, and a single copy survives nothing") {
   for (const std::uint32_t copies : {1U, 2U, 3U}) {
     const AllowedFailures found = simulate_pool(32, copies, 1);
     CHECK(found.at_999 >= copies - 1);
@@ -163,8 +163,7 @@ TEST_CASE("all copies but one may fail, and a single copy survives no loss") {
   CHECK(simulate_pool(2, 3, 1).copies == 2);  // limited by the number of benefactors
 }
 
-TEST_CASE(
-    "any two of five benefactors have both copies of some chunk, and any three all three copies") {
+TEST_CASE("of five benefactors any two have both copies of something, of any three all three") {
   // With five benefactors, each one's copies go to all four others.
   static_assert(stdchk::kCopyScatter == 4);
   const AllowedFailures two = simulate_pool(5, 2, 1);

@@ -40,7 +40,7 @@ TEST_CASE("images count that came after a time") {
   CHECK(Folder().since("2908-06-17 10:00:00 +0200") == 0);
 }
 
-TEST_CASE("images of the same second as the time do not count") {
+TEST_CASE("what came in the second of the time does not count") {
   const Folder folder;  // in this second or the previous second
   CHECK(folder.since(text_of_now()) == 0);
 }
@@ -54,13 +54,13 @@ TEST_CASE("a time says where it is meant") {
   CHECK(Folder().since(here + "-5900") == 0);
 }
 
-TEST_CASE("a text that is no time is refused") {
+TEST_CASE("nothing came after what is no time") {
   for (const char* when : {"", "yesterday", "2008-06-17", "2008-06-17 10:00:00 +0200 or so"}) {
     CHECK(Folder().since(when) == 0);
   }
 }
 
-TEST_CASE("a folder that does not exist has no newer images") {
+TEST_CASE("nothing came into a folder that is not there") {
   CHECK(drained_since("/absent", "", *parse_set_name("app.*.T1"), "2008-06-17 10:00:00 +0200") ==
         0);
 }

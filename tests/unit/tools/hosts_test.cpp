@@ -30,7 +30,7 @@ TEST_CASE("a host without an address is reached by its name, without the user") 
   CHECK(hosts->at(1).address == "10.0.0.2");
 }
 
-TEST_CASE("a text that is no host name is refused behind a user, too") {
+TEST_CASE("what is no host name is none behind a user, either") {
   for (const char* name : {"-h", ".h", "h;ls", "user@", "user@-h", "user@.h", "-u@h"}) {
     INFO(name);
     CHECK_FALSE(read_text(name));

@@ -104,7 +104,7 @@ TEST_CASE("alpha is as given, or worked out") {
   CHECK(is_about(plan_for(job).with_pool.alpha, 1.75));
 }
 
-TEST_CASE("a stripe has as many benefactors as one node's sending rate fills") {
+TEST_CASE("a stripe has as many benefactors as take in what one node sends") {
   JobFigures job = small_job();
   CHECK(plan_for(job).stripe_width == 1);  // one benefactor is as fast as the node
   job.benefactor_rate = 300 * kMegabyte;
@@ -149,7 +149,7 @@ TEST_CASE("there are the fewest copies that survive what may fail, in a stripe o
   CHECK(has(describe_width(job, plan_for(job)), "as given"));
 }
 
-TEST_CASE("a plan for which three copies are not enough says so, and is for three") {
+TEST_CASE("where three copies are not enough the plan says so, and is for three") {
   const JobFigures job = failing_job(20'000);
   const JobPlan plan = plan_for(job);
   CHECK(plan.copies == 0);

@@ -159,9 +159,7 @@ TEST_CASE("a lock that is never given back holds a change up until its time is o
   CHECK(manifest_entries(open(folder)).size() == 2);
 }
 
-TEST_CASE(
-    "the temporary file of a killed writer is no file of the folder, and is removed when it is "
-    "old") {
+TEST_CASE("what a killed writer has left is no file of the folder, and is removed when it is old") {
   const Folder folder;
   const auto beside = [&](const char* name) {
     std::string path = folder.path() + "/" + kManifestName + name;

@@ -25,7 +25,7 @@ struct Folder {
 
 }  // namespace
 
-TEST_CASE("a word that one part of a job publishes is read by the others") {
+TEST_CASE("what one part of a job tells, the others read") {
   const Folder folder;
   const Meeting meeting(folder.path);
   CHECK(!meeting.manager());
@@ -39,8 +39,7 @@ TEST_CASE("a word that one part of a job publishes is read by the others") {
   CHECK(meeting.answers().failures == "n2: no memory");
 }
 
-TEST_CASE(
-    "removing the folder after a wait for all parts removes no word that is still being written") {
+TEST_CASE("who waits for all parts and removes the folder removes no word that is still written") {
   for (int i = 0; i < 500; ++i) {
     const Folder folder;
     const Meeting meeting(folder.path);
@@ -62,7 +61,7 @@ TEST_CASE("a meeting in a folder that is gone is told with its path") {
   CHECK(meeting.answers().ready == 0);
 }
 
-TEST_CASE("a folder that others can write is no meeting, and links in a meeting are not followed") {
+TEST_CASE("what others can write in is no meeting, and links in one lead nowhere") {
   const Folder folder;
   const Meeting meeting(folder.path);
   REQUIRE(meeting.publish_manager("10.0.0.1:7000"));

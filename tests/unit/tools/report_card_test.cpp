@@ -137,7 +137,7 @@ TEST_CASE("advice: a call that took long in a pool with room asks for a look at 
   has(only_advice(figures), "waited 20.0 s for room");
 }
 
-TEST_CASE("the heaviest advice comes first, and there are at most three sentences") {
+TEST_CASE("what weighs most comes first, and no more than three sentences") {
   auto figures = good();
   figures.pool.lost_chunks = 1;
   figures.pool.totals.sets_overtaken = 7;

@@ -82,7 +82,7 @@ TEST_CASE("naming that stopped is told from naming that is off as its writer has
   }
 }
 
-TEST_CASE("the chunks of an image are inspected when its writer has told nothing") {
+TEST_CASE("of an image whose writer has told nothing its chunks are looked at") {
   SeriesReport report;
   report.add(kFolder, "app.N0.T1", NamingState::kUnknown, image(0, 100, kAll));
   CHECK(only_line(report).state == SeriesState::kNamed);
