@@ -8,6 +8,7 @@
 #include "core/base/log.h"
 #include "core/chunk/extent_header.h"
 #include "manager/sessions/missing_copies.h"
+#include "manager/sessions/session_number.h"
 
 namespace stdchk::manager {
 namespace {
@@ -208,6 +209,10 @@ Status ResumeService::adopt(SessionRecord& session, Resumption& resumption,
 
 void ResumeService::serve(ClientRecord& client, const msg::ResumeSession& request,
                           const Call& call) {
+  // The victim's number is no secret: another member may come before it.
+  if (!may_own(pool_.config().membership, client, request.session)) {
+    return call.fail(Code::kRefused, "resume", "Another member has opened the session.");
+  }
   if (request.part == 0) {
     if (const Status begun = begin_resume(client, request); !begun) return call.fail(begun.error());
   }

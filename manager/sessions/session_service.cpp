@@ -7,6 +7,7 @@
 #include "core/base/limits.h"
 #include "core/policy/image_name.h"
 #include "manager/drain/drainable_name.h"
+#include "manager/sessions/session_number.h"
 
 namespace stdchk::manager {
 namespace {
@@ -107,7 +108,10 @@ void SessionService::serve(ClientRecord& client, const msg::OpenSession& request
   const File& file = **opened;
   if (file.type == FileType::kDirectory) return call.fail(Code::kIsDirectory, "open");
   if (file.type != FileType::kRegular) return call.fail(Code::kExists, "open");
-  const SessionId id{pool_.next_id()};
+  SessionId id;
+  do {
+    id = session_number(pool_.config().membership, client, pool_.next_id());
+  } while (to_.sessions.all().contains(id));
   SessionRecord& session = begin(client, id, file, request.copies, request.waits_for_copies);
   // A file without a version has nothing to truncate: what others commit meanwhile stays.
   session.truncate = request.truncate && file.newest.version > 0;
