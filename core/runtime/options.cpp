@@ -1,6 +1,8 @@
 #include "core/runtime/options.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <toml++/toml.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <cstdlib>
 
 #include "core/base/assert.h"
+#include "core/base/descriptor.h"
 #include "core/base/limits.h"
 #include "core/base/units.h"
 #include "core/policy/redundancy.h"
@@ -76,6 +79,35 @@ struct Options::Option {
 };
 
 std::string_view version() { return STDCHK_VERSION; }
+
+namespace {
+
+constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
+
+/// Reads a configuration file, or nothing. Options name programs to run, and sudo(8) and su(1) may
+/// leave another user's HOME. The default files must therefore belong to root or to this user.
+std::optional<std::string> text_of(const std::string& path, bool is_named) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat facts {};
+  if (!file || ::fstat(file.get(), &facts) != 0) return std::nullopt;
+  const bool is_own = facts.st_uid == ::geteuid() || facts.st_uid == 0;
+  const bool is_changed_by_all = (facts.st_mode & S_IWOTH) != 0;
+  if (!is_named && !path.starts_with("/etc/") && (!is_own || is_changed_by_all)) {
+    fmt::print(stderr, "{}: another user can change it, so it is not read\n", path);
+    return std::nullopt;
+  }
+  std::string text(kConfigBytesMax, '\0');
+  std::size_t length = 0;
+  for (ssize_t n = 1; n > 0 && length < text.size(); length += static_cast<std::size_t>(n)) {
+    n = ::read(file.get(), text.data() + length, text.size() - length);
+    if (n < 0) return std::nullopt;
+  }
+  if (length == text.size()) return std::nullopt;
+  text.resize(length);
+  return text;
+}
+
+}  // namespace
 
 OptionsSources OptionsSources::system() {
   OptionsSources sources;
@@ -390,9 +422,13 @@ OptionsOutcome Options::parse_command_line(const std::vector<std::string>& argum
 
 OptionsOutcome Options::read_file(const std::string& path, bool must_exist) {
   if (::access(path.c_str(), F_OK) != 0 && !must_exist) return {};
+  const auto content = text_of(path, must_exist);
+  if (!content)
+    return must_exist ? error("the configuration file " + path + " cannot be read")
+                      : OptionsOutcome{};
   toml::table file;
   try {
-    file = toml::parse_file(path);
+    file = toml::parse(*content, path);
   } catch (const toml::parse_error& problem) {
     return error(fmt::format("the configuration file {} is not valid: {} (line {})", path,
                              problem.description(), problem.source().begin.line));

@@ -1,6 +1,8 @@
 #include "core/runtime/options.h"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -171,6 +173,22 @@ TEST_CASE("Broken, absent and misspelled configuration is an error with status 2
     CHECK(outcome.exit_status == 2);
     CHECK(outcome.message.find(path) != std::string::npos);
   }
+}
+
+TEST_CASE("A configuration that another user can change is read only where it is named") {
+  TemporaryFile theirs("stripe-width = 6\n");
+  SECTION("everybody may write") { REQUIRE(::chmod(theirs.path.c_str(), 0666) == 0); }
+  SECTION("another user's") {
+    if (::geteuid() != 0) return;  // only root can give a file away
+    REQUIRE(::chown(theirs.path.c_str(), 64712, 64712) == 0);
+  }
+  Program found;
+  found.sources.config_files = {theirs.path};
+  REQUIRE(found.parse({}).run);
+  CHECK(found.width == 4);
+  Program named;
+  REQUIRE(named.parse({"--config", theirs.path}).run);
+  CHECK(named.width == 6);
 }
 
 TEST_CASE("An option takes one word, and leaves the argument behind it alone") {
