@@ -50,12 +50,40 @@ std::string write_file(const std::string& path, const std::string& bytes) {
   return is_written ? "" : failure("write", path, error);
 }
 
+// Says which folder lets another user put links or files of his own in place of checkpoints. Looks
+// at `path` and the folders above it in the same file system, without its root. A folder's owner
+// decides who is in its group, so the group is trusted.
+std::string distrust(const fs::path& path) {
+  struct stat facts {
+  }, above{};
+  for (fs::path place = path; place.has_relative_path(); place = place.parent_path()) {
+    if (::lstat(place.c_str(), &facts) != 0 || ::lstat(place.parent_path().c_str(), &above) != 0) {
+      return failure("look at", place, errno);
+    }
+    if (facts.st_dev != above.st_dev) return "";
+    if (facts.st_uid != ::geteuid() && facts.st_uid != 0) {
+      return place.string() + " belongs to another user (uid " + std::to_string(facts.st_uid) +
+             "). That user could change the checkpoints: choose another folder";
+    }
+    const bool others_write = (facts.st_mode & S_IWOTH) != 0 && (facts.st_mode & S_ISVTX) == 0;
+    if (others_write && S_ISDIR(facts.st_mode)) {
+      return "all users can write in " + place.string() +
+             " and change the checkpoints: take that right away, or choose another folder";
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string SetFolder::create() const {
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) return failure("make the folder", path_, error.value());
+  for (const fs::path& path : {fs::path(path_), fs::canonical(path_, error)}) {
+    if (error) return failure("look at", path_, error.value());
+    if (auto problem = distrust(path); !problem.empty()) return problem;
+  }
   const std::pair<const char*, std::string> rules[] = {
       {"user.stdchk.rule.set", "directory"},
       {"user.stdchk.rule.set-names", prefix_ + "*"},

@@ -37,7 +37,8 @@ class SetFolder {
   explicit SetFolder(std::string path, std::string prefix)
       : path_(std::move(path)), prefix_(std::move(prefix)) {}
 
-  // Makes the folder and gives it the rules of sets.
+  // Makes the folder and gives it the rules of sets. An error when another user could change what
+  // is stored there.
   [[nodiscard]] std::string create() const;
   // Changes the folder's policy `key`, if it is another one. The pool may refuse it.
   [[nodiscard]] std::string set_policy(const std::string& key, const std::string& value) const;

@@ -284,7 +284,8 @@ Outcome<void> Box::end_ask(const std::string& name, std::uint64_t status) const 
 
 std::string Box::output(bool errors, std::uint64_t from) const {
   const std::string path = in_box(errors ? "/.stdchk/err.0" : "/.stdchk/out.0");
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  // Root of the container may have put a FIFO there.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return {};
   std::string text(kOutputBytesMax, '\0');
   const ssize_t n = ::pread(fd, text.data(), text.size(), static_cast<off_t>(from));

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "core/files/own_folder.h"
+
 namespace stdchk::container {
 namespace {
 
@@ -20,6 +22,15 @@ Outcome<void> tar(std::vector<std::string> words, Duration deadline,
   auto done =
       run_program({.words = std::move(words), .deadline = deadline, .cancelled = cancelled});
   if (!done) return problem(std::move(done.error()));
+  return {};
+}
+
+/// Root makes processes from images, so no other user may change or replace their folder. The pool
+/// may be absent on this host: then another user may have made a folder of that name.
+Outcome<void> check_image_folder(const std::string& archive) {
+  constexpr FolderRules kRules{.what = "the folder of the job's images", .is_private = false};
+  const auto own = OwnFolder::open(fs::path(archive).parent_path(), kRules);
+  if (!own) return problem(own.error());
   return {};
 }
 
@@ -54,6 +65,7 @@ Outcome<void> unpack_changes(const std::string& archive, const std::string& uppe
 
 Outcome<std::uint64_t> pack_image(const std::string& folder, const std::string& archive,
                                   Duration deadline, const std::atomic<bool>& cancelled) {
+  if (auto good = check_image_folder(archive); !good) return problem(std::move(good.error()));
   std::vector<std::string> words{"--create", "--blocking-factor", kBlocks, "--file",
                                  archive,    "--directory",       folder};
   for (auto& name : names_in_order(folder)) words.push_back(std::move(name));
@@ -69,6 +81,7 @@ Outcome<std::uint64_t> pack_image(const std::string& folder, const std::string& 
 
 Outcome<void> unpack_image(const std::string& archive, const std::string& folder,
                            Duration deadline) {
+  if (auto good = check_image_folder(archive); !good) return good;
   return tar({"--extract", "--blocking-factor", kBlocks, "--file", archive, "--directory", folder},
              deadline);
 }

@@ -22,7 +22,8 @@ Outcome<void> unpack_changes(const std::string& archive, const std::string& uppe
                              Duration deadline);
 
 /// Writes the images in `folder` to `archive`, a file in the pool. On an error no such file stays.
-/// `cancelled` becomes true when the image is no longer needed.
+/// `cancelled` becomes true when the image is no longer needed. The folder of `archive` must be
+/// this user's own (core/files/own_folder.h), for reading, too.
 Outcome<std::uint64_t> pack_image(const std::string& folder, const std::string& archive,
                                   Duration deadline, const std::atomic<bool>& cancelled);
 Outcome<void> unpack_image(const std::string& archive, const std::string& folder,

@@ -284,7 +284,9 @@ Outcome<void> Family::start_from(const SavedMachine& image, std::uint32_t id,
   if (environment.empty()) {
     if (auto read = fill_from(image.memory(), memories_.at(*memory).get()); !read) return read;
   }
-  auto drives = overlays_of(image.drives);
+  std::vector<std::string> disks;
+  for (std::size_t i = 0; i < image.disks; i++) disks.push_back(image.disk(i));
+  auto drives = overlays_of(disks);
   if (!drives) return problem(drives.error());
   Place place = place_for(id, *memory, Memory::kPrivate, *drives);
   place.waits_for_state = true;
@@ -338,11 +340,11 @@ Outcome<void> Family::write_image(int memory, const std::vector<std::string>& di
                                   const std::string& descriptor, const std::string& folder) {
   const auto own = OwnFolder::make(folder, kImageRules);
   if (!own) return problem(own.error());
-  SavedMachine image{folder, command_.words(), {}, command_.memory_bytes()};
+  const SavedMachine image{Descriptor(::fcntl(own->fd(), F_DUPFD_CLOEXEC, 0)), command_.words(),
+                           disks.size(), command_.memory_bytes()};
   if (auto copied = copy_to(memory, image.memory()); !copied) return copied;
   for (std::size_t i = 0; i < disks.size(); i++) {
-    image.drives.push_back(fmt::format("{}/disk-{}.qcow2", folder, i));
-    if (auto copied = copy_disk(disks[i], image.drives.back()); !copied) return copied;
+    if (auto copied = copy_disk(disks[i], image.disk(i)); !copied) return copied;
   }
   const Descriptor state(::open(descriptor.c_str(), O_RDONLY | O_CLOEXEC));
   if (auto copied = copy_to(state.get(), image.descriptor()); !copied) return copied;

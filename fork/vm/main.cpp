@@ -244,7 +244,7 @@ bool parse_bound(const std::string& text, RunOptions& run) {
 int run_start(StartOptions start) {
   if (!start.bound.empty() && !parse_bound(start.bound, start.run))
     return complain("--bound needs TICKET:COUNT.");
-  const auto image = SavedMachine::read(start.image);
+  auto image = SavedMachine::read(start.image);
   if (!image) return complain(image.error().text);
   std::vector<std::string> environment;
   if (!start.pager.empty()) {
@@ -255,7 +255,10 @@ int run_start(StartOptions start) {
                    fmt::format("STDCHK_VM_BYTES={}", image->memory_bytes)};
   }
   return run_machine(start.run, QemuCommand::parse(image->words), [&](Family& family) {
-    return family.start_from(*image, start.id, environment);
+    auto started = family.start_from(*image, start.id, environment);
+    // Without disks nothing is read from the image any more, and its file system can be unmounted.
+    if (image->disks == 0) image = problem(std::string());
+    return started;
   });
 }
 

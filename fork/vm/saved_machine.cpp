@@ -10,7 +10,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "core/base/descriptor.h"
+#include "core/files/pool_files.h"
 #include "fork/vm/overlay.h"
 
 namespace stdchk::fork::vm {
@@ -24,6 +24,18 @@ tl::unexpected<Problem> failed(const std::string& path) {
   return problem(fmt::format("{}: {}", path, std::strerror(errno)));
 }
 
+tl::unexpected<Problem> no_image(const std::string& folder) {
+  return problem(fmt::format("{} has no image of a machine of this version.", folder));
+}
+
+/// machine.json says what to run.
+tl::unexpected<Problem> distrusted(const std::string& folder) {
+  return problem(fmt::format(
+      "{} or its machine.json can be changed by others, and it says what to run; copy the image "
+      "to a folder of your own.",
+      folder));
+}
+
 /// Whether only this user and root can change the file or folder.
 bool is_trusted(int fd) {
   struct stat facts {};
@@ -31,47 +43,36 @@ bool is_trusted(int fd) {
          (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/// Reads machine.json, which contains a command line. Refuses a file that other users can change.
-Outcome<std::string> read_settings(const std::string& folder) {
-  const Descriptor there(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}  // namespace
+
+std::string SavedMachine::path(const std::string& name) const {
+  return fmt::format("/proc/{}/fd/{}/{}", ::getpid(), folder.get(), name);
+}
+
+std::string SavedMachine::disk(std::size_t number) const {
+  return path(fmt::format("disk-{}.qcow2", number));
+}
+
+Outcome<SavedMachine> SavedMachine::read(const std::string& folder) {
+  Descriptor there(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const Descriptor file(!there ? -1
                                : ::openat(there.get(), "machine.json",
                                           O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file) {
-    return problem(fmt::format("{} has no image of a machine of this version.", folder));
-  }
-  if (!is_trusted(there.get()) || !is_trusted(file.get())) {
-    return problem(fmt::format(
-        "{} or its machine.json can be changed by others, and it says what to run; copy the image "
-        "to a folder of your own.",
-        folder));
-  }
-  std::string text(kSettingsBytesMax, '\0');
-  const ssize_t n = ::read(file.get(), text.data(), text.size());
-  if (n < 0) return failed(folder);
-  text.resize(static_cast<std::size_t>(n));
-  return text;
-}
-
-}  // namespace
-
-Outcome<SavedMachine> SavedMachine::read(const std::string& folder) {
-  const auto text = read_settings(folder);
-  if (!text) return problem(text.error());
-  const auto json = nlohmann::json::parse(*text, nullptr, false);
+  if (!file) return no_image(folder);
+  if (!is_trusted(there.get()) || !is_trusted(file.get())) return distrusted(folder);
+  std::string text;
+  if (!read_text(file.get(), kSettingsBytesMax, text)) return failed(folder);
+  const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || json.value("format", nlohmann::json()) != kFormat) {
-    return problem(fmt::format("{} has no image of a machine of this version.", folder));
+    return no_image(folder);
   }
-  SavedMachine machine;
-  machine.folder = folder;
+  SavedMachine machine{.folder = std::move(there)};
   try {  // the library throws where a member has another type
     machine.words = json.at("words").get<std::vector<std::string>>();
     machine.memory_bytes = json.at("memory_bytes").get<std::uint64_t>();
-    for (std::size_t i = 0; i < json.at("disks").get<std::size_t>(); i++) {
-      machine.drives.push_back(fmt::format("{}/disk-{}.qcow2", folder, i));
-    }
-  } catch (const nlohmann::json::exception& error) {
-    return problem(fmt::format("{}/machine.json is damaged: {}", folder, error.what()));
+    machine.disks = json.at("disks").get<std::size_t>();
+  } catch (const nlohmann::json::exception& wrong) {
+    return problem(fmt::format("{}/machine.json is damaged: {}", folder, wrong.what()));
   }
   return machine;
 }
@@ -127,14 +128,11 @@ Outcome<void> finish(const SavedMachine& machine) {
   const nlohmann::json json{{"format", kFormat},
                             {"words", machine.words},
                             {"memory_bytes", machine.memory_bytes},
-                            {"disks", machine.drives.size()}};
-  const std::string path = machine.folder + "/machine.json", text = json.dump() + "\n";
+                            {"disks", machine.disks}};
+  const std::string path = machine.settings(), text = json.dump() + "\n";
   const Descriptor to(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!to || ::write(to.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(to.get()) != 0) {
-    return failed(path);
-  }
+  if (!to || !write_all(to.get(), text) || ::fsync(to.get()) != 0) return failed(path);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/descriptor.h"
 #include "core/base/problem_text.h"
 #include "core/files/own_folder.h"
 
@@ -15,17 +16,25 @@ inline constexpr FolderRules kImageRules{
 
 /// A SavedMachine is a folder with the image of a machine: "memory", "descriptor", "disk-N.qcow2"
 /// and "machine.json". The last file is machine.json: a folder without it is no image.
+///
+/// Owns: the open folder. Paths of the image lead through its descriptor, so they stay right when
+/// another user renames the folder. They are valid while this object and this process live.
 struct SavedMachine {
-  std::string folder;
-  std::vector<std::string> words;   ///< QEMU's command line
-  std::vector<std::string> drives;  ///< files of the writable disks
+  Descriptor folder;
+  std::vector<std::string> words;  ///< QEMU's command line
+  std::size_t disks = 0;           ///< number of writable disks
   std::uint64_t memory_bytes = 0;
 
-  std::string memory() const { return folder + "/memory"; }
-  std::string descriptor() const { return folder + "/descriptor"; }
+  std::string memory() const { return path("memory"); }
+  std::string descriptor() const { return path("descriptor"); }
+  std::string settings() const { return path("machine.json"); }
+  std::string disk(std::size_t number) const;
 
-  /// Errors: a sentence.
+  /// Errors: a sentence. The image is refused when another user can change it.
   static Outcome<SavedMachine> read(const std::string& folder);
+
+ private:
+  std::string path(const std::string& name) const;
 };
 
 /// Copies a file descriptor's content without its holes. Errors: a sentence.

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -34,6 +36,23 @@ Code code_of(sqlite3* database) {
     default:
       return Code::kSystem;
   }
+}
+
+/// Fails if another user has made the directory, or has put a link in place of the database.
+Status check_owners(const std::string& directory) {
+  for (const char* const name : {"", "/journal.db", "/journal.db-wal"}) {
+    const bool is_directory = *name == '\0';
+    const std::string path = directory + name;
+    struct stat facts {};
+    // The person who starts the manager chooses the directory, perhaps by a link.
+    const int found = is_directory ? ::stat(path.c_str(), &facts) : ::lstat(path.c_str(), &facts);
+    if (found != 0 && errno == ENOENT) continue;
+    if (found != 0) return fail_errno("journal.open");
+    const bool is_own = facts.st_uid == ::geteuid() || facts.st_uid == 0;
+    const bool is_right = is_directory ? S_ISDIR(facts.st_mode) : S_ISREG(facts.st_mode);
+    if (!is_own || !is_right) return fail(Code::kPermission, "journal.open", EPERM);
+  }
+  return {};
 }
 
 /// An SQL function of a record's sequence and body.
@@ -80,6 +99,7 @@ Result<SqliteJournal::Statement> SqliteJournal::prepare(sqlite3* database, const
 
 Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& directory) {
   STDCHK_TRY(make_durable_directory(directory, 0700));
+  STDCHK_TRY(check_owners(directory));
   sqlite3* database = nullptr;
   const int opened =
       sqlite3_open_v2((directory + "/journal.db").c_str(), &database,

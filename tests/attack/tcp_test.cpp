@@ -115,7 +115,7 @@ std::vector<std::byte> recorded_greeting(Member& member) {
   return bytes;
 }
 
-TEST_CASE("a stranger with the pool's key is let in, and a stranger with another key is not") {
+TEST_CASE("who has the key is let in, and who has another key is not") {
   Member member;
   CHECK(lets_in(member, offer_of(1)));  // or nothing that follows would mean anything
   CHECK(!lets_in(member, offer_of(2)));
@@ -125,7 +125,7 @@ TEST_CASE("a stranger with the pool's key is let in, and a stranger with another
   member.expect_served();
 }
 
-TEST_CASE("a stranger without a key, with an old version or without a key exchange is not let in") {
+TEST_CASE("who offers no key, an old version or no key exchange is not let in") {
   Member member;
   CHECK(!lets_in(member, {}));
   CHECK(!lets_in(member, {.version = TLS1_2_VERSION}));
@@ -139,7 +139,7 @@ TEST_CASE("a stranger without a key, with an old version or without a key exchan
   member.expect_served();
 }
 
-TEST_CASE("only one cipher suite is accepted, also from a holder of the key") {
+TEST_CASE("one cipher suite is accepted, also from who has the key") {
   Member member;
   TlsOffer offer = offer_of(1);
   for (const char* const suite : {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}) {
@@ -204,7 +204,7 @@ TEST_CASE("a member does not let itself in") {
   CHECK(side.code == Code::kRefused);
 }
 
-TEST_CASE("a listener without the key is not trusted, whatever its certificate") {
+TEST_CASE("who listens without the key is not believed, whatever its certificate") {
   Member member(Role::kClient);
   for (const bool with_certificate : {true, false}) {
     for (const bool with_other_key : {true, false}) {
@@ -242,7 +242,7 @@ TEST_CASE("a recorded connection says nothing a second time") {
   member.expect_served();
 }
 
-TEST_CASE("bytes that are no handshake end the connection, and at most 4 KiB of them are read") {
+TEST_CASE("what is no handshake ends the connection, and no more than 4 KiB of it is read") {
   Member member;
   std::vector<std::byte> junk(1 << 20);
   for (std::size_t i = 0; i < junk.size(); ++i) junk[i] = static_cast<std::byte>(i * 37 >> 3);
@@ -265,9 +265,7 @@ TEST_CASE("bytes that are no handshake end the connection, and at most 4 KiB of 
   member.expect_served();
 }
 
-TEST_CASE(
-    "a silent stranger, or a stranger that sends one byte a second, is disconnected at the "
-    "deadline") {
+TEST_CASE("who is silent, or says one byte a second, is gone after the deadline") {
   Member member(Role::kManager, {.prove_deadline = 1500ms});
   Member client(Role::kClient);
   const auto greeting = recorded_greeting(client);
@@ -516,7 +514,7 @@ TEST_CASE("a frame that no honest member sends ends the link and changes no memo
   member.expect_served();
 }
 
-TEST_CASE("frames of an honest member do not end the link") {
+TEST_CASE("what an honest member sends does not end the link") {
   Member member;
   const auto honest = [](const RemoteKey& key) {
     return std::vector<Frame>{
@@ -559,7 +557,7 @@ TEST_CASE("each direction has a new key before the limit of records") {
   }
 }
 
-TEST_CASE("a peer that makes no new key within the limit of records loses its link") {
+TEST_CASE("who makes no new key within the limit of records loses its link") {
   Member member(Role::kManager, {.records_max = 10});
   const auto many = [](const RemoteKey&) {
     return std::vector<Frame>(20, {{.type = FrameType::kMessage, .length = 1}, 1});
@@ -626,7 +624,7 @@ TEST_CASE("content that was changed, left out or repeated is not taken") {
   CHECK(left_out.receive(left_out.sent(std::byte{2})) == ContentChannel::Io::kLost);
 }
 
-TEST_CASE("a peer with another token, or a part of a token, gets no content channel of a link") {
+TEST_CASE("who offers another token, or a part of one, gets no link's content channel") {
   Member member(Role::kManager, {.trusted_network = true, .prove_deadline = 1s});
   CHECK(!lets_in(member, offer_of(2)));
   std::vector<std::byte> greeting(ContentChannel::kGreetingBytes);
@@ -705,7 +703,7 @@ TEST_CASE("content without its tag ends the link and is not proven") {
   member.expect_served();
 }
 
-TEST_CASE("a frame that overtakes a part of its own transfer ends the link") {
+TEST_CASE("what overtakes a part of its own transfer ends the link") {
   Member member(Role::kManager, {.trusted_network = true});
   bool closed = false;
   with_channel(member, [&](const RemoteKey& key, const Put& put, int channel) {

@@ -103,8 +103,7 @@ TEST_CASE("each kind of message has the bytes it always had") {
   }
 }
 
-TEST_CASE(
-    "a Commit of a client that does not know of drained versions in memory is of new content") {
+TEST_CASE("a Commit of who does not know of drained versions in memory is of new content") {
   const auto read =
       msg::decode(unhex(read_lines("messages_older.txt").at("commit_before_same_as")));
   REQUIRE(read.has_value());
@@ -142,8 +141,7 @@ TEST_CASE("a manager that does not know of advice on its metadata gives none") {
   CHECK(reply.standby_quorum == 0);
 }
 
-TEST_CASE(
-    "a client that does not know of several places asks for one place and gets grants for one") {
+TEST_CASE("who does not know of several places asks for one, and grants for one") {
   const auto lines = read_lines("messages_older.txt");
   const auto read = [&](const char* name) {
     const auto message = msg::decode(unhex(lines.at(name)));
@@ -184,8 +182,7 @@ TEST_CASE("a manager that does not know of grants' numbers closes no grants") {
   CHECK_FALSE(std::get<msg::BuildStripe>(request("build_stripe_before_grants")).grants_before);
 }
 
-TEST_CASE(
-    "a client that resumes a session, and does not know of changes of a new file, has made none") {
+TEST_CASE("who goes on with a session, and does not know of changes of a new file, has made none") {
   const auto read =
       msg::decode(unhex(read_lines("messages_older.txt").at("resume_session_before_changes")));
   REQUIRE(read.has_value());
@@ -196,7 +193,7 @@ TEST_CASE(
   CHECK(request.xattrs.empty());
 }
 
-TEST_CASE("a peer that does not know of owners in the drain directory names no owner") {
+TEST_CASE("who does not know of owners in the drain directory has not said any") {
   const auto lines = read_lines("messages_older.txt");
   for (const char* name : {"find_drained_before_owners", "mirror_change_before_owners"}) {
     const auto message = msg::decode(unhex(lines.at(name)));
@@ -236,9 +233,7 @@ TEST_CASE("a manager that does not know of devices and hard links tells of none"
   CHECK_FALSE(renamed.moved);
 }
 
-TEST_CASE(
-    "a secret in an old message proves nothing, and a client that does not know of tickets has "
-    "none") {
+TEST_CASE("who still sends a secret proves nothing by it, and who knows of no tickets has none") {
   const auto lines = read_lines("messages_older.txt");
   const auto read = [&](const char* name) {
     const auto message = msg::decode(unhex(lines.at(name)));

@@ -713,3 +713,96 @@ def test_a_runtime_folder_of_another_user_is_not_used(tree):
     root.stdchk("down", mount)
 
 
+
+
+@contextlib.contextmanager
+def folder_of_jobs(make):
+    """The folder of NOBODY's jobs in /tmp, as `make(path)` makes it; an existing folder is set aside."""
+    jobs = pathlib.Path(f"/tmp/stdchk-{NOBODY}-jobs")
+    aside = jobs.with_suffix(".aside")
+    if jobs.exists():
+        jobs.rename(aside)
+    try:
+        make(jobs)
+        yield jobs
+    finally:
+        jobs.unlink() if jobs.is_symlink() else shutil.rmtree(jobs)
+        if aside.exists():
+            aside.rename(jobs)
+
+
+def renamed_to(user, shared, name):
+    """A folder of the user in another user's folder, which the other user has renamed. Returns a file in it."""
+    precious = user.folder(shared / "precious")
+    (precious / "file").write_text("before")
+    os.chown(precious / "file", user.uid, user.uid)
+    run(*as_user(DAEMON), "mv", precious, shared / name)
+    return shared / name / "file"
+
+
+@needs_root
+def test_a_job_removes_no_folder_that_another_user_renamed_to_an_exchange_folder(tree):
+    """The job starts in a folder of DAEMON, who guesses the job's number."""
+    user = User(tree, NOBODY)
+    shared = User(tree, DAEMON).folder("shared", 0o777)
+    (shared / "nodes").write_text("localhost\n")
+    precious = renamed_to(user, shared, ".stdchk-job-77")
+    environment = user.environment | {"PBS_JOBID": "77", "PBS_NODEFILE": str(shared / "nodes"), "PATH": "/usr/bin:/bin"}
+    with folder_of_jobs(lambda jobs: (jobs.mkdir(mode=0o700), os.chown(jobs, NOBODY, NOBODY))):
+        done = run(*user.words("up", "--job", "--rsh", "false", *SMALL), check=False, env=environment, cwd=shared)
+    assert precious.read_text() == "before"
+    assert done.returncode != 0 and "is no exchange folder" in done.stderr, done.stderr
+
+
+@needs_root
+def test_the_sites_scripts_remove_no_folder_that_another_user_renamed_to_an_exchange_folder(tree):
+    user = User(tree, NOBODY)
+    shared = User(tree, DAEMON).folder("shared", 0o777)
+    precious = renamed_to(user, shared, ".stdchk-site-stdchk-test-9")
+    environment = {"PATH": os.environ["PATH"], "STDCHK_BIN": str(tree / "bin"), "STDCHK_END_SECONDS": "15"}
+    node = socket.gethostname()
+    with folder_of_jobs(lambda jobs: None if jobs.exists() else jobs.mkdir()) as jobs:
+        os.chown(jobs, NOBODY, NOBODY)
+        jobs.chmod(0o700)
+        run(ROOT / "scripts" / "site", "begin", "stdchk-test-9", NOBODY, NOBODY, node, node, shared, "mem=64M", env=environment)
+        assert precious.read_text() == "before"
+        assert not processes_of(tree)
+        (jobs / "stdchk-test-9.site").write_text(f"{shared}\n{precious.parent}\n\n{node}\n")
+        os.chown(jobs / "stdchk-test-9.site", NOBODY, NOBODY)
+        end_the_job(tree)
+        assert precious.read_text() == "before"
+
+
+@needs_root
+def test_the_end_of_a_job_removes_nothing_behind_a_planted_link_of_jobs(tree):
+    user = User(tree, NOBODY)
+    scratch = user.folder("scratch", 0o755)
+    precious = user.folder(scratch / "77", 0o755) / "file"
+    precious.write_text("before")
+
+    def plant(jobs):
+        jobs.symlink_to(scratch)
+        os.lchown(jobs, DAEMON, DAEMON)
+
+    with folder_of_jobs(plant):
+        done = user.stdchk("down", "--node-of", "77", check=False)
+    assert precious.read_text() == "before"
+    assert done.returncode != 0 and "cannot be used" in done.stderr
+
+
+@needs_root
+def test_a_manager_by_hand_uses_no_state_directory_of_another_user(tree):
+    user = User(tree, NOBODY)
+    secret = user.runtime / "secret"
+    secret.write_text("0123456789abcdef" * 2 + "\n")
+    secret.chmod(0o600)
+    os.chown(secret, NOBODY, NOBODY)
+    theirs = User(tree, DAEMON).folder("state", 0o777)
+    own = user.folder("own")
+    (own / "journal.db").symlink_to(theirs / "journal.db")
+    os.lchown(own / "journal.db", DAEMON, DAEMON)
+    for state in (theirs, own):
+        done = run(*as_user(NOBODY), "timeout", "5", tree / "bin" / "stdchk-manager", "--state", state, "--secret-file", secret,
+                   "--address-file", user.runtime / "address", check=False, env=user.environment)
+        assert done.returncode == 1 and "cannot be used" in done.stderr
+    assert list(theirs.iterdir()) == []

@@ -20,7 +20,7 @@ def test_all_rows_of_the_document_name_tests_that_exist():
 
 
 def test_tests_of_each_kind_are_found(tmp_path):
-    done = check(tmp_path, "`tls-fuzz`", "`tcp_test.cpp::a stranger without a key`",
+    done = check(tmp_path, "`tls-fuzz`", "`tcp_test.cpp::who offers no key`",
                  "`cases_stranger.cpp::a stranger is told no table of keys`",
                  "`attacks_test.py::test_tests_of_each_kind_are_found`, `tcp-fuzz`")
     assert done.returncode == 0, done.stdout

@@ -35,12 +35,36 @@ def test_what_opens_no_file_by_path_is_let_through(harmless):
     assert not list(house.opens_by_path(f"{harmless}\n"))
 
 
+def lint(folder, name, text):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"{text}\n")
+    return house.lint_opens(folder, [name])
+
+
 def test_an_open_by_path_fails_the_lint_only_in_the_rooms_of_the_drain_directory(tmp_path):
-    for name in ("benefactor/drain/file.cpp", "benefactor/memory/file.cpp"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("std::ofstream(path);\n")
-    assert house.lint_opens(tmp_path, ["benefactor/memory/file.cpp"]) == 0
-    assert house.lint_opens(tmp_path, ["benefactor/drain/file.cpp"]) == 1
+    reads = "std::ifstream file(path);"
+    assert lint(tmp_path, "benefactor/memory/file.cpp", reads) == 0
+    assert lint(tmp_path, "benefactor/drain/file.cpp", reads) == 1
+
+
+@pytest.mark.parametrize("makes", [
+    "std::ofstream(path) << text;",
+    "fs::remove_all(path, ignored);",
+    "std::filesystem::create_directories(path, error);",
+    "fs::copy_file(from, to, error);",
+    "const int fd = ::open(path.c_str(),\n    O_WRONLY | O_CREAT | O_TRUNC, 0600);",
+    "const int fd = ::mkostemp(name.data(), O_CLOEXEC);",
+])
+def test_what_makes_or_removes_by_path_needs_a_reason(tmp_path, capsys, makes):
+    assert lint(tmp_path, "container/node/new.cpp", f"// A comment.\n{makes}") == 1
+    assert "container/node/new.cpp:2 makes or removes by path" in capsys.readouterr().err
+    assert lint(tmp_path, "container/job/coordinator.cpp", makes) == 0
+    assert lint(tmp_path, "preload/new.cpp", makes) == 0
+
+
+def test_a_file_that_makes_nothing_any_more_gives_no_reason(tmp_path, capsys):
+    assert lint(tmp_path, "container/job/coordinator.cpp", "const int fd = ::open(path.c_str(), O_RDONLY);") == 1
+    assert "it can leave PLACES" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bare", [

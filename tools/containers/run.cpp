@@ -246,8 +246,10 @@ Outcome<int> Run::go(const PoolRecord& pool, CoordinatorSettings settings) {
 }
 
 Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord& pool,
-                                           const std::string& folder,
+                                           const std::string& named,
                                            const std::string& invoked_as) {
+  // Nodes refuse a link in place of the folder.
+  const std::string folder = options.from.empty() ? named : absolute_path_of_link(named);
   CoordinatorSettings settings;
   settings.folder = folder;
   settings.spares = options.hosts.spares;
@@ -255,7 +257,7 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord
   settings.limits.lease = std::chrono::seconds(options.lease_s);
   settings.silent_max = settings.limits.lease / 2;
   if (!options.from.empty()) {
-    const auto own = OwnFolder::open(absolute_path_of_link(folder), kSetRules);
+    const auto own = OwnFolder::open(folder, kSetRules);
     if (!own) return problem("{}", own.error());
     auto found = find_set(folder, options.name, options.set);
     if (!found) return problem(found.error());

@@ -105,21 +105,27 @@ void take_card(const PoolRecord& pool, DownReport& report) {
   }
 }
 
+/// Copies the logs to a folder that outlives the state directory.
+void save_logs(const PoolRecord& pool, DownReport& report) {
+  const fs::path kept =
+      fmt::format("{}/crashed-{}-{}", state_base(), std::time(nullptr), ::getpid());
+  if (const auto made = OwnFolder::make(kept, kStateRules); !made) {
+    report.notes.push_back("the logs cannot be kept: " + made.error());
+    return;
+  }
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(pool.directory, ignored)) {
+    if (entry.path().extension() != ".log") continue;
+    fs::copy_file(entry.path(), kept / entry.path().filename(), ignored);
+  }
+  report.logs = kept.string();
+}
+
 /// Removes the state directory; keeps the logs if something went wrong.
 void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
   std::error_code code;
   withdraw(pool.directory, pool.mount);
-  if (keep_logs) {
-    const fs::path kept =
-        fmt::format("{}/crashed-{}-{}", state_base(), std::time(nullptr), ::getpid());
-    fs::create_directories(kept, code);
-    for (const auto& entry : fs::directory_iterator(pool.directory, code)) {
-      if (entry.path().extension() != ".log") continue;
-      std::error_code ignored;
-      fs::copy_file(entry.path(), kept / entry.path().filename(), ignored);
-    }
-    report.logs = kept.string();
-  }
+  if (keep_logs) save_logs(pool, report);
   // Removes the record last. A later `down` or `up` needs the record to continue after an
   // interruption.
   for (const auto& entry : fs::directory_iterator(pool.directory, code)) {

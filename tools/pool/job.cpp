@@ -20,6 +20,7 @@
 #include "tools/pool/meeting.h"
 #include "tools/pool/member_key.h"
 #include "tools/pool/members.h"
+#include "tools/pool/old_meeting.h"
 #include "tools/pool/up.h"
 
 namespace stdchk::tools {
@@ -372,8 +373,8 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   tell_losses(undrained,
               options.drain.directory.empty() ? "" : absolute_path(options.drain.directory),
               report);
-  std::error_code code;
-  fs::remove_all(exchange, code);  // from an earlier run of a requeued job
+  // An earlier run of a requeued job has left it.
+  if (auto removed = remove_meeting(exchange); !removed) return problem(removed.error());
   if (auto made = OwnFolder::make(exchange, kExchangeRules); !made) {
     return problem("{}", made.error());
   }
@@ -396,7 +397,8 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
     (void)stop_in_job(*job, options.invocation.program);
     for (const auto& launcher : launchers) (void)end_process(launcher, 5s);
   }
-  fs::remove_all(exchange, code);  // each node's own state directory has the secret
+  // Each node's own state directory has the keys.
+  if (auto gone = remove_meeting(exchange); !gone) fmt::print(stderr, "{}\n", gone.error().text);
   if (!done) return problem("{}", done.error().text);
   auto record = load(state);
   if (record) return record;
@@ -524,6 +526,12 @@ DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
 
 DownReport stop_node_part(const std::string& job_id) {
   if (!is_plain(job_id)) return {{}, {fmt::format("\"{}\" is no job's number", job_id)}, {}};
+  const std::string jobs = fs::path(job_state_directory(job_id)).parent_path();
+  std::error_code code;
+  if (fs::exists(fs::symlink_status(jobs, code))) {
+    // Another user may have made it, to have files removed there or behind its links.
+    if (const auto own = OwnFolder::open(jobs, kStateRules); !own) return {{}, {own.error()}, {}};
+  }
   auto notes = launch_notes(job_id);
   ::unlink(launch_log(job_id).c_str());
   DownReport report = stop_part(job_id);

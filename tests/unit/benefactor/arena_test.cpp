@@ -135,7 +135,7 @@ TEST_CASE("the limit of a version 2 control group above this one counts") {
   CHECK(refused.error().text.find("control group /job ") != std::string::npos);
 }
 
-TEST_CASE("a benefactor that watches memory pressure leaves twice the reserve to others") {
+TEST_CASE("who watches memory pressure leaves twice the reserve to others") {
   PressureLimits limits;
   limits.reserve_bytes = 200 * kMiB;
   OtherMachine machine("MemTotal: 2097152 kB\nMemAvailable: 1048576 kB\n", "0::/job\n");

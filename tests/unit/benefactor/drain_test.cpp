@@ -140,7 +140,7 @@ TEST_CASE("an attempt of number 0 compares a drained file with its checksums, an
   CHECK_FALSE(f.drainer.write_pieces(request, Time::max()));
 }
 
-TEST_CASE("a directory without drained files reports no file as missing: it may not be mounted") {
+TEST_CASE("nothing is missed in a directory that nobody has drained to: it may not be mounted") {
   Fixture f;
   const msg::FindDrained wanted{{{"image", 1000, 0}}};
   const auto refused = f.drainer.find(wanted, Time::max());

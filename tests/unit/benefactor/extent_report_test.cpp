@@ -60,7 +60,7 @@ TEST_CASE("a part is reported to where it says, and the rest is asked for from t
   CHECK(report_extents(arena, {steps * 64 - 64, ~std::uint64_t{0}}).extents.size() == 1);
 }
 
-TEST_CASE("a forgotten extent has no header any more, and the rest of the arena is unchanged") {
+TEST_CASE("what is forgotten has no header any more, and the rest of the arena is as it was") {
   std::vector<std::byte> arena(64 * 1024);
   place_chunk(arena, 0, content_of(1000, 1));
   place_chunk(arena, 8192, content_of(2000, 2));
@@ -90,7 +90,7 @@ TEST_CASE("a header that is another one by now is not forgotten") {
   CHECK(arena == now);
 }
 
-TEST_CASE("extents are not forgotten when the request came through a link that is lost") {
+TEST_CASE("what was asked for through a link that is lost is not forgotten") {
   std::vector<std::byte> arena(64 * 1024);
   place_chunk(arena, 0, content_of(1000, 1));
   Forgetter forgetter(arena);

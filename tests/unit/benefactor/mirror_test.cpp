@@ -113,7 +113,7 @@ TEST_CASE("an exchange is three renames, each of which may be repeated") {
   CHECK(read_file(f.folder / "b") == "A");
 }
 
-TEST_CASE("a drained file that was set aside stays readable when another file takes its name") {
+TEST_CASE("what was set aside is there when its name goes to another file") {
   Fixture f;
   write_file(f.folder / "a", "A");
   CHECK(f.twice(Kind::kSetAside, "a"));
@@ -177,7 +177,7 @@ TEST_CASE("an unknown kind of change is refused") {
   CHECK(reply.error().error.code == Code::kInvalidArgument);
 }
 
-TEST_CASE("a drained file gives no user more rights than its file in the pool") {
+TEST_CASE("nobody may do more with a drained file than with the pool's") {
   // Checks all combinations: whether owner and group of the drained file are those of the pool's
   // file.
   for (std::uint32_t mode = 0; mode < 010000; ++mode) {
@@ -203,7 +203,7 @@ TEST_CASE("a drained file gives no user more rights than its file in the pool") 
   }
 }
 
-TEST_CASE("a benefactor that cannot give a file to its owner gives it no set-ID bits") {
+TEST_CASE("who cannot give a file to its owner gives it no privilege") {
   if (::geteuid() != 0) {
     WARN("only root becomes another user");
     return;

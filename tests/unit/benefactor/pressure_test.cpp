@@ -122,7 +122,7 @@ TEST_CASE("little memory is pressure when it lasts, and a spike is none") {
   CHECK(one.over(1h) == Pressure::kNone);
 }
 
-TEST_CASE("a wait for lasting pressure begins anew when no benefactor could leave") {
+TEST_CASE("what must last begins again when nobody could leave") {
   Watched one;
   one.has(kReserve - 1);
   CHECK(one.over(5s) == Pressure::kHigh);
@@ -216,7 +216,7 @@ TEST_CASE("the watch tells of pressure, and of one that nobody could act on agai
   CHECK(told.size() > 5);
 }
 
-TEST_CASE("one benefactor of those that share a turn file has its turn") {
+TEST_CASE("one of those that share a file has its turn") {
   const TemporaryFolder folder;
   write_file(folder / "secret", "");
   LeaveTurn first(folder / "secret");

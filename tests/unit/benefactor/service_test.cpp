@@ -745,7 +745,7 @@ TEST_CASE("extents are reported to the manager and forgotten on its word") {
   CHECK(std::get<msg::ReportExtents::Reply>(*again).extents == reported.extents);
 }
 
-TEST_CASE("extents that a manager asked to forget are not forgotten after its link is lost") {
+TEST_CASE("what a manager whose link is lost has asked for is not forgotten later") {
   Pool pool;
   LaterExecutor later;
   Config config = pool.config();

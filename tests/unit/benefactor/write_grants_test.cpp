@@ -52,7 +52,7 @@ TEST_CASE("space that went to another client opens only for that client, whoever
   CHECK_FALSE(grants.may_write(400, 1, kA));
 }
 
-TEST_CASE("earlier grants open no space that the benefactor writes itself, and later grants do") {
+TEST_CASE("where the benefactor writes itself, earlier grants open nothing and later ones do") {
   WriteGrants grants;
   grants.grant(0, 1000, number(1), kA);
   grants.close(0, 1000, number(7));
@@ -63,7 +63,7 @@ TEST_CASE("earlier grants open no space that the benefactor writes itself, and l
   CHECK(grants.may_write(500, 100, kB));
 }
 
-TEST_CASE("the newest of all grants holds each byte, in whatever order the grants come") {
+TEST_CASE("of any grants in any order the newest holds each byte") {
   constexpr std::uint64_t kBytes = 64;
   std::uint64_t seed = 1;
   const auto draw = [&](std::uint64_t below) {

@@ -55,8 +55,7 @@ TEST_CASE("a full cache throws out what was not used for longest") {
   }
 }
 
-TEST_CASE(
-    "chunks that were read to their end are evicted first, the last read one before the others") {
+TEST_CASE("what was read to its end goes first, the last one before the others") {
   Cache it;
   for (std::uint64_t i = 0; i < 4; ++i) it.add(i);
   CachedChunk& read = *it.cache.find(key(2));

@@ -168,7 +168,7 @@ TEST_CASE("an image that is written again sends nothing, and one with an inserti
   CHECK(read_all(*two, "app.N1.T1") == bytes);
 }
 
-TEST_CASE("content that a client has named before is not hashed again, and gets the same name") {
+TEST_CASE("what a client has named before is not hashed again, and gets the same name") {
   Pool pool(3, kArena, Naming::kOn);
   Options options;
   options.content_cuts = GENERATE(false, true);
@@ -204,7 +204,7 @@ TEST_CASE("chunks of fixed length do not find what an insertion has moved") {
   CHECK(write_image(*one, "app.N0.T2", bytes, 100000).bytes_sent > bytes.size() / 3);
 }
 
-TEST_CASE("chunks of the previous version are found without a message") {
+TEST_CASE("what the previous version has is found without a message") {
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect(content());
   const auto bytes = random_bytes(16 * limits::kMiB, 5);
@@ -298,8 +298,7 @@ TEST_CASE("more open ends than the window has slots do not stop anyone") {
   }
 }
 
-TEST_CASE(
-    "bytes that were overwritten or cut off while they waited for more bytes are in no version") {
+TEST_CASE("what was written over or cut off while it waited for more bytes is in no version") {
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect(content());
   auto model = random_bytes(3 * kChunk, 7);

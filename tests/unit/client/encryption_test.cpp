@@ -53,9 +53,7 @@ Code code_of_reading(Filesystem& filesystem, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE(
-    "an encrypted image is read with the key, and its content is nowhere in a benefactor's "
-    "memory") {
+TEST_CASE("an encrypted image is read by who has the key, and nowhere in a benefactor's memory") {
   const auto [naming, content_cuts] =
       GENERATE(std::pair(Naming::kOff, false), std::pair(Naming::kAuto, false),
                std::pair(Naming::kOn, false), std::pair(Naming::kOn, true));
@@ -107,7 +105,7 @@ TEST_CASE("equal chunks are stored once although they are encrypted, by one clie
   CHECK(read_all(*two, "app.N0.T2") == bytes);
 }
 
-TEST_CASE("bytes that a session has written are read back before and after they are stored") {
+TEST_CASE("what a session has written is read back before and after it is stored") {
   Pool pool(2, kArena, GENERATE(Naming::kOff, Naming::kAuto));
   auto one = pool.connect(with_key());
   auto file = one->create(kRootFile, "f", writing(), Owner{});

@@ -52,7 +52,7 @@ FileWork work_of(
 
 }  // namespace
 
-TEST_CASE("hanging reads of one user take a share of the threads, and no thread of other users") {
+TEST_CASE("what hangs for one user takes a share of the threads, and no thread of others") {
   const auto hangs = std::make_shared<Gate>();
   const auto runs = std::make_shared<Gate>();
   runs->open = true;

@@ -125,7 +125,7 @@ TEST_CASE("further places are beside the first one, and apart from all, also whe
   CHECK_FALSE(set.has_places(300, {BenefactorId{31}}, 1, held));
 }
 
-TEST_CASE("further places beside an avoided benefactor are for one chunk each") {
+TEST_CASE("what goes with a benefactor that is avoided is for one place each") {
   GrantSet set;
   set.add({place(1, 1, 1, 11), place(2, 2, 1, 11)});
   const std::set<BenefactorId> avoid = {BenefactorId{11}};

@@ -133,8 +133,7 @@ TEST_CASE("a client refuses a manager of an earlier epoch, and tells it of the l
   CHECK(scene.client->registered());
 }
 
-TEST_CASE(
-    "a request that changes nothing is repeated under the number that a restarted manager gives") {
+TEST_CASE("what only asks is asked under the number that a manager gives that has come back") {
   Scene scene;
   scene.manager.epoch = Epoch{257};
   scene.manager.number = ClientId{200};
@@ -147,8 +146,7 @@ TEST_CASE(
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
 }
 
-TEST_CASE(
-    "a request that changes nothing is repeated when the manager has ended the client's lease") {
+TEST_CASE("what only asks goes on when the manager has ended the client's lease") {
   Scene scene;
   scene.manager.number = ClientId{200};
   bool good = false;
@@ -186,9 +184,7 @@ void for_each_question(const Visit& visit) {
 
 }  // namespace
 
-TEST_CASE(
-    "every request that changes nothing is sent to the next manager, under the client's present "
-    "number") {
+TEST_CASE("every request that changes nothing is asked of the next manager, as the client of now") {
   std::size_t asked = 0;
   for_each_question([&]<class M>(const M& request) {
     CAPTURE(M::kName);
@@ -250,7 +246,7 @@ TEST_CASE("an open that a manager has not answered is asked of the next one") {
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{200}});
 }
 
-TEST_CASE("an answer that leaves a resource at the manager is handled also after its deadline") {
+TEST_CASE("what leaves something at the manager is answered also after its deadline") {
   Scene scene;
   int lost = 0;
   std::vector<SessionId> late;
@@ -319,7 +315,7 @@ TEST_CASE("a change that nobody was sent is asked for under the next number, ano
   CHECK(scene.manager.asked_as == std::vector<ClientId>{ClientId{sent ? 100U : 200U}});
 }
 
-TEST_CASE("a request that must wait for another request is sent after it, unchanged and once") {
+TEST_CASE("what must wait for something else is sent after that, as what it was, once") {
   Scene scene;
   bool may_go = true;
   int answers = 0;
@@ -347,7 +343,7 @@ TEST_CASE("a request that must wait for another request is sent after it, unchan
   CHECK(answers == 1);
 }
 
-TEST_CASE("a request that ends a resource at the manager is delivered, however late") {
+TEST_CASE("what ends something at the manager arrives, however late") {
   Scene scene;
   scene.manager.mute = true;
   const bool sent = GENERATE(false, true);

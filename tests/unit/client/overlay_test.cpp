@@ -82,7 +82,7 @@ TEST_CASE("a run that starts inside an entry reports the place inside the piece"
   REQUIRE(offsets == std::vector<std::uint32_t>{27});
 }
 
-TEST_CASE("bytes from two slots lie in one chunk, without the bytes that were overwritten") {
+TEST_CASE("what lay in two slots lies in one chunk, without what was written over it") {
   Overlay overlay;
   std::vector<Slot> slots(3);
   overlay.put(1000, 100, Piece{&slots[0], nullptr, 900}, nothing);

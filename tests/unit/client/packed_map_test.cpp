@@ -126,7 +126,7 @@ TEST_CASE("a chunk takes at most 48 bytes of a packed map") {
   CHECK(bytes_a_chunk(2) <= 48 + 7 + 4);
 }
 
-TEST_CASE("an impossible page is refused, and the map stays as it was") {
+TEST_CASE("a page that cannot be is refused, and the map stays as it was") {
   PackedMap map;
   REQUIRE(map.add(page_of(1, 3)).has_value());
   const ChunkMap before = map.unpacked();

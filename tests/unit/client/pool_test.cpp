@@ -318,7 +318,7 @@ TEST_CASE("two clients write disjoint parts of one file and both parts are there
   REQUIRE(read_all(*two, "shared") == bytes);
 }
 
-TEST_CASE("the creator of a file that commits last does not cut off commits of others") {
+TEST_CASE("who made a file and commits it last does not cut what others have committed") {
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   auto two = pool.connect();
@@ -447,7 +447,7 @@ TEST_CASE("a benefactor that fills up in the middle of an image leaves the rest 
   REQUIRE(read_all(*two, "app.N0.T1") == bytes);
 }
 
-TEST_CASE("chunks in flight to a benefactor that dies are written elsewhere") {
+TEST_CASE("what is on its way to a benefactor that dies is written elsewhere") {
   Pool pool(4, kArena, Naming::kOff);
   StoppableClock clock;
   auto one = pool.connect_slowly({}, clock, std::chrono::milliseconds(1));
@@ -631,7 +631,7 @@ TEST_CASE("a run within one chunk is seen where it lies, and anything else is re
   REQUIRE(seen_at(5 * kChunk, 20).empty());
 }
 
-TEST_CASE("chunks that are read ahead are checked before a reader gets them") {
+TEST_CASE("what is read ahead is checked before anyone gets it") {
   const bool in_place = GENERATE(false, true);
   Pool pool(2, kArena, Naming::kOff);
   auto one = pool.connect();
@@ -766,7 +766,7 @@ TEST_CASE("sync makes an image stored but private, and any other file a version"
   REQUIRE(image->close().has_value());
 }
 
-TEST_CASE("a sync waits for earlier writes, and not for later ones") {
+TEST_CASE("a sync waits for what was written before it, and not for who goes on writing") {
   const bool content_cuts = GENERATE(false, true);
   Pool pool(2, kArena, content_cuts ? Naming::kOn : Naming::kOff);
   StoppableClock clock;
@@ -868,7 +868,7 @@ TEST_CASE("equal chunks that lie where nobody answers are stored anew") {
   CHECK(std::none_of(listed.begin(), listed.end(), gone));
 }
 
-TEST_CASE("the last close commits bytes whose writers have closed the file before") {
+TEST_CASE("what only openers that are gone have written is committed by the last close") {
   Pool pool(2, kArena, Naming::kOn);
   auto one = pool.connect();
   const auto bytes = random_bytes(1000, 1);
@@ -927,8 +927,7 @@ TEST_CASE("an image that is closed early is stored before its client ends") {
   CHECK(read_all(*pool.connect(), "app.N0.T1") == bytes);
 }
 
-TEST_CASE(
-    "the next open reports once that an early close lost its commit, and the manager hears of it") {
+TEST_CASE("what an early close has not kept is told by the next open, once, and to the manager") {
   const bool too_late = GENERATE(false, true);
   const bool released =
       GENERATE(true, false);  // the kernel releases files after close() has returned
@@ -991,7 +990,7 @@ TEST_CASE("names, attributes and directories are right through the cache") {
   REQUIRE(one->read_directory(kRootFile)->empty());
 }
 
-TEST_CASE("a client that is told that a name is taken finds the name at once") {
+TEST_CASE("who is told that a name is taken finds it at once") {
   Pool pool(1, kArena, Naming::kOn);
   const auto one = pool.connect();
   const auto two = pool.connect();
@@ -1099,7 +1098,7 @@ TEST_CASE("a file that comes and goes costs four calls, and its directory's time
   REQUIRE(served() - start <= 5 * kFiles + 20);
 }
 
-TEST_CASE("a client drops its cached commit at once when another client commits") {
+TEST_CASE("what a client knows of its own commit is taken back at once when another one commits") {
   Pool pool(1, kArena, Naming::kOn);
   auto one = pool.connect();
   auto two = pool.connect();

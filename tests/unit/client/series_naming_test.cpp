@@ -51,7 +51,7 @@ TEST_CASE("a series is named in full until it was compared with an earlier image
   CHECK(series.state() == NamingState::kDidNotPay);
 }
 
-TEST_CASE("the chunks that are named as samples are chosen by their content") {
+TEST_CASE("what is named as a sample is chosen by content") {
   SeriesNaming series(Naming::kAuto, kJudged);
   nothing_in_common(series);
   for (std::uint32_t crc = 0; crc < 100; ++crc) {
@@ -95,7 +95,7 @@ TEST_CASE("CRCs that the image before had bring naming back") {
   }
 }
 
-TEST_CASE("some CRCs of a large image are kept as a sample of all") {
+TEST_CASE("of a large image some CRCs are kept, which stand for all") {
   constexpr std::uint32_t kMany = 10 * SeriesNaming::kCrcsMost;
   SeriesNaming series(Naming::kAuto, kJudged);
   nothing_in_common(series, kMany);

@@ -387,7 +387,7 @@ TEST_CASE("a new file does not go on when nobody knows whether it was changed") 
   CHECK(pool.session->error()->code == Code::kFenced);
 }
 
-TEST_CASE("a chunk that was stored and not committed is lost with its benefactor") {
+TEST_CASE("what was stored and not committed is lost with its benefactor") {
   Interrupted pool;
   pool.resume().done(msg::Reply{resumed(false)});
   CHECK_FALSE(pool.commit->done());
@@ -574,7 +574,7 @@ TEST_CASE("bytes behind a hole do not wait for it for long") {
   CHECK(file.cut() == Parts{9});
 }
 
-TEST_CASE("no slot waits for bytes that were cut into chunks already") {
+TEST_CASE("what was cut already is waited for by nobody") {
   OutOfOrder file;
   file.write(3);
   file.host.clock().advance(std::chrono::milliseconds(50));
@@ -590,7 +590,7 @@ TEST_CASE("no slot waits for bytes that were cut into chunks already") {
   CHECK(file.cut() == Parts{4});
 }
 
-TEST_CASE("a sync or a commit does not wait for a hole") {
+TEST_CASE("no hole is waited for by who needs the bytes") {
   OutOfOrder file;
   file.write(3);
   file.write(4);
@@ -625,7 +625,7 @@ TEST_CASE("a quarter of the window waits for a hole at most: the first in the fi
   CHECK(file.cut() == Parts{6});
 }
 
-TEST_CASE("a writer that outruns a stopped thread is held back for a limited time") {
+TEST_CASE("who outruns a thread that is kept from going on is held back, for a while") {
   OutOfOrder file;
   file.write(0);
   file.write(2);

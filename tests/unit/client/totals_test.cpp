@@ -107,7 +107,7 @@ TEST_CASE("an early close returns before the commit: OT is above AT") {
   CHECK(totals.open_to_close_ns < totals.open_to_commit_ns);
 }
 
-TEST_CASE("a first read comes from the pool, and a second read from the cache") {
+TEST_CASE("what is read comes from the pool at first, and then from the cache") {
   Pool pool(2, kArena, Naming::kOff);
   auto writer = pool.connect();
   const auto bytes = random_bytes(6 * kChunk, 1);
@@ -131,7 +131,7 @@ TEST_CASE("a first read comes from the pool, and a second read from the cache") 
   CHECK(totals_of(*writer).readers == msg::ReaderTotals{6 * kChunk, 2 * kChunk, 0});
 }
 
-TEST_CASE("bytes that were not committed are not counted, and the wait for them is") {
+TEST_CASE("what was not committed is not counted, and the wait for it is") {
   Pool pool(2, kArena, Naming::kOff);
   auto writer = pool.connect();
   auto asking = pool.connect();

@@ -19,7 +19,7 @@ TEST_CASE("since Linux 6.16 only CRIU 4.2 and later saves TCP sockets") {
   CHECK_FALSE(criu_is_new_enough("", "6.12.9-amd64"));
 }
 
-TEST_CASE("the last three errors of a log are shown, without errors that stop nothing") {
+TEST_CASE("of a log the last three errors are shown, without those that stop nothing") {
   const std::string log =
       "(00.01) Error (criu/util.c:1): rlimit: Can't setup RLIMIT_NOFILE for self\n"
       "(00.02) Warn  (criu/a.c:1): nothing\n"

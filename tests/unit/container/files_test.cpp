@@ -16,7 +16,7 @@ struct Folder {
   std::string path = "/tmp/stdchk-files-XXXXXX";
 };
 
-TEST_CASE("a FIFO or folder in the place of a small file reads as empty, without a wait") {
+TEST_CASE("what a program made instead of a small file reads as empty, and nothing waits for it") {
   const Folder folder;
   const std::string file = folder.path + "/file";
   REQUIRE(write_text(file, "12"));

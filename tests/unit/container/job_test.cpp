@@ -276,7 +276,7 @@ TEST_CASE("a lost spare node is no reason to restart") {
   CHECK(world.job().running());
 }
 
-TEST_CASE("no container is loaded before the containers of a node that was cut off have ended") {
+TEST_CASE("nothing is loaded before the containers of a node that was cut off have ended") {
   World world = started(4);
   begin(world);
   checkpoint(world);
@@ -332,7 +332,7 @@ TEST_CASE("the program's end ends the job with its status, in any state") {
   }
 }
 
-TEST_CASE("a job runs or has ended after any sequence of faults") {
+TEST_CASE("whatever breaks, a job runs or has ended when the trouble is over") {
   std::size_t ended = 0, restarted = 0, complete = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     INFO("seed " << seed);

@@ -63,8 +63,7 @@ TEST_CASE("a set has the commands and asks, and a restart goes on with them") {
   CHECK(records.next_command(0) == 1);  // 0 is the program
 }
 
-TEST_CASE(
-    "requests that wait for a set are answered in their order, and other requests go on waiting") {
+TEST_CASE("those who wait for a set are told in their order, others go on waiting") {
   CheckpointBook book;
   std::string said;
   book.wait(1, [&](const std::string& why) { said += "a" + why; });

@@ -97,7 +97,7 @@ TEST_CASE("every engine finds the same boundaries") {
   }
 }
 
-TEST_CASE("a reader reads nothing behind its bytes") {
+TEST_CASE("nothing behind the bytes is read") {
   constexpr std::size_t kPages = 3 * 4096;
   auto* const memory = static_cast<std::byte*>(
       ::mmap(nullptr, kPages + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -148,7 +148,7 @@ TEST_CASE("images are cut where they always were") {
         std::vector<std::uint64_t>{60358, 187802, 214623, 379354, 414456, 445029, 511758, 573387});
 }
 
-TEST_CASE("the boundaries of a stream do not depend on the pieces in which it comes") {
+TEST_CASE("where a stream is cut does not depend on how it was handed over") {
   const ChunkSizes sizes = ChunkSizes::around(8192);
   const auto bytes = memory_like(2 * limits::kMiB, 7);
   const auto whole = ends_of(bytes, sizes, best_boundary_engine());

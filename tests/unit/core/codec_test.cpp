@@ -33,7 +33,7 @@ ChunkMap long_map(std::uint32_t count) {
 
 }  // namespace
 
-TEST_CASE("every kind of message is decoded as it was encoded") {
+TEST_CASE("every kind of message comes back as it was") {
   Prng prng(7);
   for (std::size_t kind = 0; kind < test::kKinds; ++kind) {
     for (int round = 0; round < 20; ++round) {
@@ -73,7 +73,7 @@ TEST_CASE("a chunk with one copy and its slice take at most 96 bytes") {
   CHECK(encoded(msg::ReplyEnvelope{1, Code{}, 0, 0, "", reply}).size() <= limits::kMessageBytesMax);
 }
 
-TEST_CASE("a message above a limit is not encoded") {
+TEST_CASE("what is above a limit is not encoded") {
   std::vector<std::byte> bytes;
   msg::Lookup lookup;
   lookup.name.assign(limits::kNameBytesMax, 'x');
@@ -95,7 +95,7 @@ TEST_CASE("a message above a limit is not encoded") {
   CHECK(*received == request(lookup));
 }
 
-TEST_CASE("a message that the receiver would refuse is not encoded") {
+TEST_CASE("what the receiver would refuse is not encoded") {
   std::vector<std::byte> bytes;
   const auto refused = [&](const msg::Request& body) {
     return msg::encode(request(body), bytes).error().code == Code::kInvalidArgument;

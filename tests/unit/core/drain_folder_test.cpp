@@ -165,7 +165,7 @@ TEST_CASE("a file with another owner, inode, size or name than expected is refus
   CHECK(refused([](auto&) {}) == EMLINK);
 }
 
-TEST_CASE("a created file did not exist before, not even as a link") {
+TEST_CASE("what is created was not there, not even as a link") {
   const Scene scene(GENERATE(DrainFolder::Walk::kByKernel, DrainFolder::Walk::kByHand));
   const DrainFolder root = scene.open();
   fs::create_symlink(scene.top / "made", scene.drain / "link");

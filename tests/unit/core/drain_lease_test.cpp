@@ -117,7 +117,7 @@ TEST_CASE("A restarted manager and a standby of the same pool take the lease at 
   CHECK(restarted.step(scene.now) == State::kOthers);
 }
 
-TEST_CASE("Only one of many pools that see the same dead lease gets it") {
+TEST_CASE("Of many pools that see the same dead lease one gets it") {
   Scene scene;
   {
     DrainLease lost = scene.lease(Scene::elsewhere("00", "0"));
@@ -154,7 +154,7 @@ TEST_CASE("Only one of many pools that see the same dead lease gets it") {
   CHECK(files == 1);
 }
 
-TEST_CASE("A file that is no lease is respected until it is old, and then replaced") {
+TEST_CASE("What is no lease is respected for a while, and then replaced") {
   Scene scene;
   std::ofstream(scene.file()) << "something else";
   DrainLease lease = scene.lease(Scene::elsewhere("aa", "1"));

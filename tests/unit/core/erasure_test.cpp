@@ -54,7 +54,7 @@ bool is_same(const std::byte* a, const std::byte* b) { return std::memcmp(a, b, 
 
 }  // namespace
 
-TEST_CASE("any blocks of a stripe, as many as it has data blocks, give all others") {
+TEST_CASE("any blocks of a stripe, as many as there is data, give all others") {
   Prng prng(1);
   for (const auto& [data, parity] : {std::pair{1U, 1U},
                                      {1U, 2U},
@@ -126,7 +126,7 @@ TEST_CASE("the blocks of stripes that were stored stay what they were") {
   CHECK(parity_of(3) == std::vector<unsigned>{0xE6D1, 0x1224, 0xC98F});
 }
 
-TEST_CASE("impossible stripes are refused") {
+TEST_CASE("stripes that cannot be are refused") {
   using Numbers = std::vector<std::uint8_t>;
   CHECK_FALSE(StripeCoder::create(2, 1, Numbers{0, 0}, Numbers{2}));
   CHECK_FALSE(StripeCoder::create(2, 1, Numbers{0, 3}, Numbers{2}));

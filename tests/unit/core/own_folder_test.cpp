@@ -163,7 +163,7 @@ TEST_CASE("a FIFO, a folder and a long file are errors at once") {
   }
 }
 
-TEST_CASE("an open folder stays the same folder when its name leads elsewhere") {
+TEST_CASE("what is open stays the same folder when its name leads elsewhere") {
   const Scene scene;
   const auto folder = OwnFolder::make(scene.at("own"), kPrivate);
   REQUIRE(folder);
@@ -237,7 +237,7 @@ TEST_CASE("a mount directory is known by its own path, also through a link") {
   CHECK(mount_id(scene.at("absent")) == 0);
 }
 
-TEST_CASE("a daemon listens at an IPv6 address with or without brackets") {
+TEST_CASE("where a daemon listens may be an IPv6 address with and without brackets") {
   const auto check = [](std::string_view text, const std::string& host, std::uint16_t port) {
     INFO(std::string(text));
     const auto parsed = parse_host_port(text);

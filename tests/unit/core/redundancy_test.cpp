@@ -22,7 +22,7 @@ TEST_CASE("copies and parity are written as they are read, and have numbers of t
   CHECK(redundancy_of(0) == Redundancy{});
 }
 
-TEST_CASE("a text that is neither copies nor parity is refused") {
+TEST_CASE("what is neither copies nor parity is refused") {
   for (const char* text :
        {"", "0", "17", "-1", "ec", "ec(", "ec(4,2", "ec(4)", "ec(,)", "ec(1,1)", "ec(17,1)",
         "ec(4,0)", "ec(4,5)", "ec(4,1) ", "EC(4,1)", "ec(4, 1)", "ec(4,1,1)", "ec(70000,1)"}) {
@@ -36,9 +36,7 @@ TEST_CASE("a text that is neither copies nor parity is refused") {
   }
 }
 
-TEST_CASE(
-    "a redundancy that survives more losses is stronger; among equals, faster reads after a loss "
-    "win") {
+TEST_CASE("what outlives more is stronger; then what is read faster after a loss") {
   const auto stronger = [](const char* a, const char* b) {
     return is_stronger(*parse_redundancy(a), *parse_redundancy(b));
   };

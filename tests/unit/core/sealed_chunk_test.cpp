@@ -112,7 +112,7 @@ TEST_CASE("a chunk is sealed as docs/internals/formats.md says") {
         "4f6bc4ea4b8e54c964ba");
 }
 
-TEST_CASE("a sealed chunk is opened with its key, and with no other key") {
+TEST_CASE("a sealed chunk is opened by who has the key, and by nobody else") {
   const ChunkSealer one(key_of(1)), same(key_of(1)), other(key_of(2));
   constexpr std::size_t kLengths[] = {1, 15, 16, 17, 4096, 70001};
   for (const std::size_t length : kLengths) {
@@ -169,8 +169,7 @@ TEST_CASE("no bit of a sealed chunk, or of its number and tag, can be changed") 
   }
 }
 
-TEST_CASE(
-    "a sealed chunk that was changed, shortened or lengthened opens as it was or not at all") {
+TEST_CASE("whatever is changed, cut off or put on, a sealed chunk opens as it was or not at all") {
   const ChunkSealer one(key_of(1));
   Prng prng(7);
   for (int i = 0; i < 3000; ++i) {

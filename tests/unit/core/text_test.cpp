@@ -22,7 +22,7 @@ TEST_CASE("sizes are whole or decimal numbers with a binary unit") {
   CHECK(parse_rate("200M").value() == 200ULL << 20);
 }
 
-TEST_CASE("a text that is not exactly a size is an error") {
+TEST_CASE("what is not exactly a size is an error") {
   for (const char* text : {"",
                            " ",
                            "G",

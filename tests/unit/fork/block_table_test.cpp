@@ -20,7 +20,7 @@ TEST_CASE("a claim takes absent blocks up to the first that is not absent") {
   CHECK(table.fetching_count() == 6);
 }
 
-TEST_CASE("waiters for a block are notified once, when it is present or failed") {
+TEST_CASE("those who wait for a block are told once, when it is there or failed") {
   BlockTable table(4 * kBlockBytes);
   CHECK(table.want(1, {7, 100}) == State::kAbsent);
   const BlockRange range = table.claim(0, 4);
@@ -47,7 +47,7 @@ TEST_CASE("a clone that has ended is not told") {
   CHECK(told == std::vector<Waiter>{{2, 0}});
 }
 
-TEST_CASE("the block that was filled first is given up first, and can be fetched again") {
+TEST_CASE("what was filled first is given up first, and can be fetched again") {
   BlockTable table(8 * kBlockBytes);
   std::vector<Waiter> told;
   table.filled(table.claim(5, 2), told);

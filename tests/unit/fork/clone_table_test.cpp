@@ -39,7 +39,7 @@ TEST_CASE("clones are started one after the other, by id") {
   CHECK(table.state() == TicketState::kCloned);
 }
 
-TEST_CASE("no clone is started before the frozen copy has come") {
+TEST_CASE("nothing is started before the frozen copy has come") {
   CloneTable table(1);
   CHECK_FALSE(table.next_to_start());
   REQUIRE(table.freeze());

@@ -14,7 +14,7 @@ TEST_CASE("fewer clones are given than asked for when slots or memory end") {
   CHECK(memory.request(1, {5, kGiB}).value() == std::vector<Placement>{{"a", 3}});
 }
 
-TEST_CASE("no placement is given when no host fits") {
+TEST_CASE("nothing is given when nothing fits") {
   HostTable table({{"a", 4, kGiB}});
   CHECK(table.request(1, {1, 2 * kGiB}).value().empty());
   CHECK(table.request(1, {1, kGiB}).value().size() == 1);

@@ -77,7 +77,7 @@ TEST_CASE("folders of different paths have different names without slashes") {
   CHECK(folder_of("/a%25b") != folder_of("/a%b"));
 }
 
-TEST_CASE("separators in the folders of an overlay's options are escaped") {
+TEST_CASE("what separates folders in an overlay's options is escaped") {
   CHECK(overlay_word("/a:b,c\\d") == "/a\\:b\\,c\\\\d");
 }
 

@@ -33,7 +33,7 @@ TEST_CASE("A command name with spaces and parentheses does not shift the fields"
   CHECK(parse_process_stat(stat_line("a) 1 (b", 0x4, 9)) == CallerState::kKilled);
 }
 
-TEST_CASE("A process state that cannot be parsed counts as unseen") {
+TEST_CASE("What cannot be understood is not seen") {
   CHECK(parse_process_stat("") == CallerState::kUnseen);
   CHECK(parse_process_stat("12 (short) R 1 2 3") == CallerState::kUnseen);
   CHECK(parse_process_stat(stat_line("app", 0x4, 9).substr(0, 40)) == CallerState::kUnseen);

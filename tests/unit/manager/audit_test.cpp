@@ -200,7 +200,7 @@ TEST_CASE("a chunk of a file that was drained and changed in part needs no place
   }
 }
 
-TEST_CASE("the first of very many broken rules are reported, and all are counted") {
+TEST_CASE("of very many broken rules the first are told, and all are counted") {
   Tables tables("1");
   for (const FileId file : tables.write_images(150, kChunk)) {
     ++writable(*tables.state().file(file)).newest.stored_bytes;

@@ -65,7 +65,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("earlier calls of a client that was forgotten stay unknown") {
+TEST_CASE("of a client that was forgotten the calls of before stay so") {
   CompletionRecords calls;
   calls.restore({{20}, 7, {}});
   calls.add({{10}, 5});

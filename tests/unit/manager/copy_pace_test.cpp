@@ -116,7 +116,7 @@ TEST_CASE("parity is made at the rate that is set") {
   CHECK(seconds <= 13);
 }
 
-TEST_CASE("a leaving benefactor is not slowed by the rate of copies") {
+TEST_CASE("who leaves is not held up by the rate") {
   TestPool pool("1", {"x", "y"}, with_rates(64 * limits::kKiB));
   const auto files = pool.write(20);
   TestBenefactor& leaving = *pool.benefactors[0];

@@ -67,7 +67,7 @@ TEST_CASE("a copy that was not proven does not count") {
   CHECK(pool.broken().empty());
 }
 
-TEST_CASE("copies that were lost with a benefactor are made again, the most exposed chunks first") {
+TEST_CASE("what went with a benefactor is made again, the most exposed first") {
   TestPool pool(3, {"x", "y", "z", "u", "v"});
   const auto first = pool.client->write("a", kChunk, 7);
   const auto second = pool.client->write("b", kChunk, 8);
@@ -269,7 +269,7 @@ TEST_CASE("a scrub ends though two links are lost at once while more is to be ch
   CHECK_FALSE(scrubbed->running);
 }
 
-TEST_CASE("a leaving benefactor hands over chunks that only it has, and may go then") {
+TEST_CASE("who wants to leave hands over what only it has, and may go then") {
   TestPool pool(1, {"x", "y"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
@@ -292,8 +292,7 @@ TEST_CASE("a leaving benefactor hands over chunks that only it has, and may go t
   CHECK(pool.broken().empty());
 }
 
-TEST_CASE(
-    "a leaving benefactor hands over chunks whose only other copy is on a silent benefactor") {
+TEST_CASE("who wants to leave hands over what beside it only a silent one has") {
   TestPool pool(2, {"x", "y", "z"});
   const auto file = pool.client->write("a", kChunk, 7);
   REQUIRE(file);
@@ -323,7 +322,7 @@ TEST_CASE(
   CHECK(pool.broken().empty());
 }
 
-TEST_CASE("the last benefactor may go at once") {
+TEST_CASE("who is the last may go at once") {
   TestPool pool(1, {"x"});
   REQUIRE(pool.client->write("a", kChunk, 7));
   pool.live(1s);
@@ -356,7 +355,7 @@ TEST_CASE("the space of a copy without an answer comes back when its benefactor 
   }
 }
 
-TEST_CASE("the copies of one benefactor's chunks are on few other benefactors") {
+TEST_CASE("the copies of what one benefactor has are on few others") {
   TestPool pool(2, {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"});
   std::map<BenefactorId, std::set<BenefactorId>> sets;
   for (std::uint64_t i = 1; i <= 200; ++i) {

@@ -58,7 +58,7 @@ struct TestPool {
 
 }  // namespace
 
-TEST_CASE("a command that the journal does not get is no record of its epoch") {
+TEST_CASE("what the journal does not get is no record of its epoch") {
   State state;
   REQUIRE(state.apply(BeginEpoch{Epoch{1}}));
   REQUIRE(state.pending().make(FileId{7}, NewName{kRootFile, "new", 0644, 0, 0, 0, {}}, ClientId{3},

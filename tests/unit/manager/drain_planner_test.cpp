@@ -269,7 +269,7 @@ TEST_CASE("a drained file that nobody has open is removed without being set asid
   CHECK(world.service->state().mirror_queue().empty());
 }
 
-TEST_CASE("the place of evicted bytes is not told while a rename is not repeated yet") {
+TEST_CASE("where evicted bytes are is not told while a rename is not repeated yet") {
   World world("/drain");
   world.start();
   TestBenefactor one(world, "b1", 1, 4 * limits::kMiB);
@@ -428,7 +428,7 @@ struct TwoParts {
   FileId file;
 };
 
-TEST_CASE("pieces that were verified before a benefactor was lost are not written again") {
+TEST_CASE("what was verified before a benefactor was lost is not written again") {
   TwoParts f;
   f.two->disconnect();
   run(f.world, 5s, {&*f.one}, &*f.client);
@@ -468,7 +468,7 @@ TEST_CASE("a drain whose storage fails starts over in another file") {
   CHECK(f.attempts(*f.one)[2].number != f.number());
 }
 
-TEST_CASE("the temporary file of an attempt goes with its version, or when space is short") {
+TEST_CASE("what an attempt has left goes when its version does, and when space is short") {
   TwoParts f;
   f.two->disconnect();
   const auto dropped = [&] {
@@ -585,7 +585,8 @@ TEST_CASE("a restarted manager changes no name before the benefactors of the one
   CHECK(world.service->state().mirror_queue().empty());
 }
 
-TEST_CASE("a restarted manager drops no temporary names that an exchange of names uses") {
+TEST_CASE(
+    "what a restarted manager drops of the one before is not what an exchange of names uses") {
   World world("/drain");
   world.start();
   {
@@ -610,7 +611,7 @@ TEST_CASE("a restarted manager drops no temporary names that an exchange of name
 }
 
 TEST_CASE(
-    "a client that waits for a benefactor when the manager ends sees only the end of the link") {
+    "who waits for a benefactor when the manager ends is told nothing but the end of the link") {
   World world("/drain");
   world.start();
   transport::fault::FaultEndpoint door(world.fabric.make_endpoint("door", world.clock), world.clock,
@@ -736,7 +737,7 @@ TEST_CASE("the drain of all benefactors together keeps to its rate") {
   CHECK(asked() == 8);
 }
 
-TEST_CASE("the drain yields to writers, but for a share, and not to clients that wait for it") {
+TEST_CASE("the drain yields to who writes, but for a share, and not to who waits for it") {
   World world("/drain");
   world.config.drain_yields = true;
   world.config.pool.stripe_width = 1;

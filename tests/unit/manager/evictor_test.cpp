@@ -184,9 +184,7 @@ TEST_CASE("a look holds for some seconds, and the next one is asked for after th
   CHECK(pool.looks() == 2);
 }
 
-TEST_CASE(
-    "an image that was looked up is not given up before older images, nor without another "
-    "look-up") {
+TEST_CASE("what was asked about is not given up before older images, nor without another look") {
   SmallPool pool;
   const FileId old = pool.drained("a");
   pool.drained("b");
@@ -286,7 +284,7 @@ TEST_CASE("a drained image that memory has got back is drained again when it is 
   CHECK(pool.is_sound());
 }
 
-TEST_CASE("a version that is not the newest, or not drained, is not confirmed as drained") {
+TEST_CASE("what is not the newest version, or not drained, is not taken for it") {
   SmallPool pool;
   const FileId file = pool.drained("a");
   const Version version = pool.client->lookup("a")->version;

@@ -75,7 +75,7 @@ bool overlaps(const std::vector<Grant>& grants, std::uint64_t offset) {
 
 }  // namespace
 
-TEST_CASE("chunks of deleted files are planned first, and forgotten on request") {
+TEST_CASE("what was deleted is planned first, and forgotten when asked for") {
   TestPool pool;
   pool.write("a", 1);
   const Extent gone = pool.place_of(pool.write("b", 2));
@@ -112,7 +112,7 @@ TEST_CASE("an arena is reported in pages, and each is asked for once") {
   CHECK(pool.broken().empty());
 }
 
-TEST_CASE("extents of an open session stay, and go when the session ends without a commit") {
+TEST_CASE("what an open session has written stays, and goes when nobody has committed it") {
   TestPool pool;
   const auto opened = pool.client->create("a", kArena / 4);
   REQUIRE(opened);
@@ -138,7 +138,7 @@ TEST_CASE("extents of an open session stay, and go when the session ends without
   CHECK(pool.first().headers.empty());
 }
 
-TEST_CASE("space that was granted, or committed, since the report was made stays") {
+TEST_CASE("what was granted, or committed, since the report was made stays") {
   const bool commits = GENERATE(false, true);
   TestPool pool;
   const Extent gone = pool.place_of(pool.write("a", 1));
@@ -164,7 +164,7 @@ TEST_CASE("space that was granted, or committed, since the report was made stays
   CHECK(pool.first().headers.size() == 1);
 }
 
-TEST_CASE("space that is being forgotten is granted to nobody before the answer") {
+TEST_CASE("what is being forgotten is granted to nobody before that is answered") {
   TestPool pool;
   std::vector<std::uint64_t> gone;
   for (std::uint64_t i = 1; i <= 3; ++i) {
@@ -238,7 +238,7 @@ TEST_CASE("space whose forgetting was not answered is kept until a later one is"
   CHECK(pool.broken().empty());
 }
 
-TEST_CASE("the target of a copy stays while the copy is made, and afterwards") {
+TEST_CASE("what is copied somewhere stays while the copy is made, and afterwards") {
   TestPool pool({"x", "y"}, 2);
   for (const auto& each : pool.benefactors) each->hold_back = true;
   const auto file = pool.client->write("a", kChunk, 1);
@@ -317,7 +317,7 @@ TEST_CASE("a chunk that was committed since the report was made is asked for aga
   CHECK(figures.used_extents == 1);
 }
 
-TEST_CASE("no extent is forgotten where clients of an earlier manager may still write") {
+TEST_CASE("nothing is forgotten where clients of an earlier manager may still write") {
   TestPool pool;
   pool.write("a", 1);
   const Extent gone = pool.place_of(pool.write("b", 2));
@@ -365,7 +365,7 @@ TEST_CASE("rounds come by themselves after each period") {
   CHECK(pool.first().all<msg::ReportExtents>().size() >= 2);
 }
 
-TEST_CASE("an impossible report ends the round of its benefactor, and no extent is forgotten") {
+TEST_CASE("a report that cannot be ends the round there, and nothing is forgotten") {
   TestPool pool;
   const int kind = GENERATE(0, 1, 2);
   pool.first().hold_back = true;

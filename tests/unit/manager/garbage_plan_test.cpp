@@ -54,7 +54,7 @@ TEST_CASE("a header in free space may go, and one in anything else stays") {
   }
 }
 
-TEST_CASE("a range without claims stays, with or without the claims of chunks") {
+TEST_CASE("what nothing claims stays, whether chunks' claims are there or not") {
   const std::vector<msg::FoundExtent> found{header(0), header(kExtent), header(2 * kExtent)};
   const Claim free = claim(2 * kExtent, kArena - 2 * kExtent, ClaimKind::kFree);
   const auto without = plan_garbage(whole(found), {free}, {});
@@ -69,7 +69,7 @@ TEST_CASE("a range without claims stays, with or without the claims of chunks") 
   CHECK(plan_garbage(whole(found), {}, {}).garbage.empty());
 }
 
-TEST_CASE("only those bytes of an old extent count that are free and belong to no later extent") {
+TEST_CASE("of an old extent counts what is free and no later one's") {
   // The first extent reaches into used space; the second header lies within an extent.
   const auto plan = plan_garbage(whole({header(0), header(512), header(3 * kExtent)}),
                                  {claim(0, 3 * kExtent, ClaimKind::kFree),
@@ -82,7 +82,7 @@ TEST_CASE("only those bytes of an old extent count that are free and belong to n
   CHECK(cut.garbage_bytes == 1024 - 640);
 }
 
-TEST_CASE("content that looks like a header stays, and hides no header") {
+TEST_CASE("what looks like a header in a chunk's content stays, and hides nothing") {
   const Claim rest = claim(3 * kExtent, kArena - 3 * kExtent, ClaimKind::kFree);
   const auto plan = plan_garbage(whole({header(0), header(128, 5), header(kExtent),
                                         header(kExtent + 512, 9 * kLength), header(2 * kExtent)}),

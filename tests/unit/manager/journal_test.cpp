@@ -116,7 +116,7 @@ std::string log_of(const LogKeys& keys, const std::vector<Command>& commands,
 
 }  // namespace
 
-TEST_CASE("every command is decoded as it was encoded") {
+TEST_CASE("every command is read back as it was written") {
   const std::vector<Command> commands = one_of_each();
   CHECK(commands.size() == std::variant_size_v<AnyCommand>);
   for (const Command& command : commands) {
@@ -425,7 +425,7 @@ TEST_CASE("a manifest of a user who owns neither folder nor pool says nothing") 
   CHECK(entries().size() == 1);
 }
 
-TEST_CASE("the checksums in a manifest apply to the chunks of the drained file beside it") {
+TEST_CASE("what a manifest says of the drained file beside it is known of its chunks") {
   TemporaryDirectory directory;
   const std::string& root = directory.path;
   const std::string path = root + "/a";

@@ -145,8 +145,7 @@ TEST_CASE("a client that comes back is counted once, under whatever number") {
   CHECK(totals_of(*scene.client).writers.closed_bytes == 350);
 }
 
-TEST_CASE(
-    "the figures of a client stay when it dies, and the figures of another client are added") {
+TEST_CASE("what a client has told stays when it dies, and another one is added to it") {
   Scene scene;
   {
     TestClient writer(scene, "writer");

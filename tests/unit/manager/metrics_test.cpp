@@ -45,7 +45,7 @@ TEST_CASE("requests are counted by kind, with their times and errors") {
   CHECK(value(text, "stdchk_requests_total") == 3);
 }
 
-TEST_CASE("space that writers were granted counts until it is committed or given back") {
+TEST_CASE("what writers were given counts until it is committed or given back") {
   World world;
   world.start();
   TestBenefactor benefactor(world, "b1", 1, kArena);

@@ -227,7 +227,7 @@ TEST_CASE("a chunk without room for its parity does not keep others from getting
   }
 }
 
-TEST_CASE("blocks that were lost with a benefactor are made again from the rest of their stripes") {
+TEST_CASE("what went with a benefactor is made again from the rest of its stripes") {
   TestPool pool("ec(4,2)");
   const FileId file = pool.write("a", 4, 7);
   pool.live(3s);
@@ -412,7 +412,7 @@ TEST_CASE("drained chunks get no parity, and their stripes are given up together
   CHECK(pool.debt() == 0);
 }
 
-TEST_CASE("a leaving benefactor hands its blocks over to hosts that have none of the stripe") {
+TEST_CASE("who leaves hands its blocks over to hosts that have none of the stripe") {
   TestPool pool("ec(4,2)");
   const FileId file = pool.write("a", 4, 7);
   pool.live(3s);

@@ -286,7 +286,7 @@ TEST_CASE("few sets of benefactors hold all copies of anything, also in racks") 
   CHECK(found.sets.size() <= room.hosts.size() * 6);
 }
 
-TEST_CASE("chunks that a client writes to several places are in the benefactor sets of copies") {
+TEST_CASE("what a client writes to several places at once is in the sets that copies are in") {
   constexpr std::size_t kHosts = 20;
   for (const std::uint32_t copies : {2U, 3U}) {
     INFO(copies);
@@ -310,8 +310,7 @@ TEST_CASE("chunks that a client writes to several places are in the benefactor s
   }
 }
 
-TEST_CASE(
-    "chunks that a client writes to several places are in different racks, or on different hosts") {
+TEST_CASE("what a client writes to several places at once is in different racks, or hosts of all") {
   const Room threes(1, 4, 3);
   TestPool racks("3", threes.hosts, threes.topology);
   racks.check_threes(racks.write_at_once(60, kChunk, 3), kRack, 3);
@@ -324,8 +323,7 @@ TEST_CASE(
   CHECK(hosts.service->planners().copies.figures().copies_made == 0);
 }
 
-TEST_CASE(
-    "each benefactor of a small pool gets an equal part of chunks written to several places") {
+TEST_CASE("each benefactor of a small pool gets as much of what is written to several places") {
   for (const std::uint32_t copies : {2U, 3U}) {
     INFO(copies);
     TestPool pool(std::to_string(copies), {"a", "b", "c"});

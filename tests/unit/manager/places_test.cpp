@@ -70,9 +70,7 @@ struct TwoPlaces {
 
 }  // namespace
 
-TEST_CASE(
-    "a client that waits for all copies is told the number of places to write to, other clients "
-    "one") {
+TEST_CASE("who waits for all copies is told in how many places to write, others in one") {
   World world;
   world.config.pool.copies = 3;
   world.start();

@@ -87,7 +87,8 @@ std::vector<Command> content(World& world) {
 
 }  // namespace
 
-TEST_CASE("M8: answered commands come back from the benefactors alone, removed files do not") {
+TEST_CASE(
+    "M8: what was answered comes back from the benefactors alone, what was removed does not") {
   World world;
   world.start();
   TestBenefactor one(world, "b1", 1, kArena, "h1"), two(world, "b2", 2, kArena, "h2");
@@ -295,8 +296,7 @@ TEST_CASE("M8: where all logs have wrong bits there is no manager, and that is s
   CHECK(rebuild(world, {&one, &two, &three}).error().code == Code::kCorrupt);
 }
 
-TEST_CASE(
-    "M8: records that only a log with a wrong bit may have had are awaited, and reported as lost") {
+TEST_CASE("M8: what only a log with a wrong bit may have had is waited for, and said to be gone") {
   World world;
   world.start();
   TestBenefactor newer(world, "b1", 1, kArena), good(world, "b2", 2, kArena);
@@ -353,7 +353,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a log without all answered records is taken only when no other comes, with a warning") {
+TEST_CASE(
+    "a log that lacks what was answered is taken only when no other comes, and that is said") {
   World world;
   world.start();
   TestBenefactor old(world, "b1", 1, kArena), good(world, "b2", 2, kArena);
@@ -448,7 +449,7 @@ TEST_CASE(
   CHECK(later.size() == 3);
 }
 
-TEST_CASE("no manager is rebuilt over a journal, nor when no benefactor with a log comes") {
+TEST_CASE("nothing is rebuilt over a journal, nor when nobody with a log comes") {
   World world;
   world.start();
   TestBenefactor benefactor(world, "b1", 1, kArena);

@@ -107,8 +107,7 @@ TEST_CASE("a session goes on after a restart with what it has stored") {
         kArena - extent_bytes(kLength));
 }
 
-TEST_CASE(
-    "space that was written before a restart is granted to nobody while its client may come") {
+TEST_CASE("what was stored before a restart is granted to nobody while its client may come") {
   Interrupted pool;
   pool.restart();
   pool.world.pass(1s);
@@ -327,8 +326,7 @@ TEST_CASE("a new file comes back as it was renamed and changed, whoever comes fi
   CHECK(third.call(msg::GetXattrs{pool.file})->attributes == request.xattrs);
 }
 
-TEST_CASE(
-    "a client that opened a new file by its number resumes it when another client knows its name") {
+TEST_CASE("who has opened a new file by its number goes on with it when another knows its name") {
   Shared pool;
   auto request = pool.resume({});
   request.parent = {};
@@ -422,7 +420,7 @@ TEST_CASE("chunks of the pool that a session refers to must be there") {
   }
 }
 
-TEST_CASE("a session that no earlier manager can have opened is not resumed") {
+TEST_CASE("what no earlier manager can have answered is not gone on with") {
   Interrupted pool;
   pool.restart();
   const auto now = pool.client->create("now");
@@ -441,7 +439,7 @@ TEST_CASE("a session that no earlier manager can have opened is not resumed") {
   CHECK(pool.client->call(pool.resume({kFirst})));
 }
 
-TEST_CASE("the stored chunks of a session may be told in parts") {
+TEST_CASE("what is stored may be told in parts") {
   Interrupted pool;
   pool.restart();
   auto first = pool.resume({kFirst});

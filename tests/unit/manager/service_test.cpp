@@ -15,7 +15,7 @@ constexpr std::uint64_t kArena = 64 * limits::kMiB;
 
 }  // namespace
 
-TEST_CASE("a client that has not registered is refused") {
+TEST_CASE("who has not registered is refused") {
   World world;
   world.start();
   Actor stranger(world, "stranger");
@@ -63,7 +63,7 @@ TEST_CASE("a file is its client's alone until its commit, then everyone's, also 
   CHECK(seen->size_bytes == 1000);
 }
 
-TEST_CASE("answered commands survive a power cut; others may be gone, and the state is whole") {
+TEST_CASE("what was answered survives a power cut; what was not may be gone, the rest is whole") {
   World world;
   world.start();
   {
@@ -273,7 +273,7 @@ TEST_CASE("a grant has room for the client's chunk, whatever the pool's is") {
   CHECK(placed->grants[0].length >= 2 * half);
 }
 
-TEST_CASE("a client that gave up a new file does not see later writes of others to it") {
+TEST_CASE("who has given up a new file does not see what others still write there") {
   World world;
   world.start();
   TestBenefactor benefactor(world, "b1", 1, kArena);
@@ -690,8 +690,7 @@ TEST_CASE("a change of which a manager cannot know any more whether it was made 
   CHECK(make(3).has_value());
 }
 
-TEST_CASE(
-    "a request that was sent before the client's lease ran out is not executed when it is back") {
+TEST_CASE("what a client asked for before its lease ran out is not done when it is back") {
   World world;
   world.start();
   TestClient client(world, "client");

@@ -120,7 +120,7 @@ TEST_CASE("the newest is what was completed last, also when a run begins anew wi
   CHECK(removed(plan) == Steps{9});
 }
 
-TEST_CASE("a set that must be drained is neither complete nor removed before it is drained") {
+TEST_CASE("what must be drained is neither complete nor removed before it is") {
   const std::vector<ImageSet> sets = {set_at(1, 1, 2, 2), set_at(2, 2, 2, 1), set_at(3, 3, 2, 2),
                                       set_at(4, 4, 2, 0)};
   const SetsPlan plan = plan_sets(sets, policy_of("images=2 keep=1 must-be-drained=yes"), 0);
@@ -387,7 +387,7 @@ TEST_CASE("the newest whole set is drained before older ones and before halves")
   CHECK(order == newest);
 }
 
-TEST_CASE("every k-th set is drained, and files of other sets on request") {
+TEST_CASE("every k-th set is drained, and of the others what somebody asks for") {
   World world("/pfs");
   world.config.policy = policy_of("images=2,drain-every=3,keep=4,must-be-drained=yes");
   world.start();
@@ -431,7 +431,7 @@ TEST_CASE("every k-th set is drained, and files of other sets on request") {
   CHECK(latest(client) == "a.*.T6");
 }
 
-TEST_CASE("sets that the drain leaves out are drained when space is short, the oldest first") {
+TEST_CASE("what is left out is drained after all, the oldest set first, when space is short") {
   World world("/pfs");
   world.config.policy = policy_of("drain-every=100");
   world.start();
@@ -665,7 +665,7 @@ TEST_CASE("a set that is written again does not push a complete one out") {
   CHECK_FALSE(runs.complete(1));
 }
 
-TEST_CASE("images that a run has left complete no set of the next run") {
+TEST_CASE("what a run has left completes no set of the next one") {
   Runs runs;
   runs.write_all(1);
   runs.write(0, 2);
@@ -734,7 +734,7 @@ TEST_CASE("the link leaves a set with the image that is removed from it, and goe
   CHECK(latest(*runs.client).empty());
 }
 
-TEST_CASE("a writer at the time when an image is written again belongs to the same run") {
+TEST_CASE("who writes while an image is written again is of the same run") {
   Runs runs;
   runs.write_all(1);
   runs.write(0, 2);
@@ -750,7 +750,7 @@ TEST_CASE("a writer at the time when an image is written again belongs to the sa
   CHECK(runs.link() == "a.*.T2");
 }
 
-TEST_CASE("bytes written to a file without a name change no set of a restarted manager") {
+TEST_CASE("what is written to a file without a name changes no set of a restarted manager") {
   Runs runs;
   const auto removed = runs.client->create("other", 4096);
   REQUIRE(removed);
@@ -967,8 +967,7 @@ TEST_CASE("an image that was renamed into its set is of it from then on") {
   CHECK(runs.link().empty());
 }
 
-TEST_CASE(
-    "a set with the same names at all timesteps is complete whenever all ranks have written it") {
+TEST_CASE("one set of names for all timesteps is complete each time that all have written it") {
   Runs runs;
   for (int i = 0; i < 3; ++i) {
     runs.write(0, 0);
@@ -1375,7 +1374,7 @@ struct DrainedBefore {
 
 }  // namespace
 
-TEST_CASE("the set of an earlier pool that its link names is complete, as it is") {
+TEST_CASE("of an earlier pool's sets the one that its link names is whole, as it is") {
   const std::string images = GENERATE(as<std::string>{}, "unknown", "2", "3", "5");
   const DrainedBefore before;
   before.put_all(1, 300s);
@@ -1410,8 +1409,7 @@ TEST_CASE("the drain directory's link leaves an earlier pool's set before an ima
   CHECK(done_in_drain(*runs.benefactor) == Done{"no latest", "a.N1.T1"});
 }
 
-TEST_CASE(
-    "sets of an earlier pool that no link names are incomplete, whatever the folder asks for") {
+TEST_CASE("of an earlier pool's sets that no link names none is whole, whatever is asked for") {
   const std::string images = GENERATE(as<std::string>{}, "2", "3");
   const DrainedBefore before;
   std::uint64_t ranks = 2;
@@ -1431,7 +1429,7 @@ TEST_CASE(
   CHECK(runs.link() == "a.*.T1");
 }
 
-TEST_CASE("images of later timesteps from an earlier pool keep no set from being complete") {
+TEST_CASE("what an earlier pool has of later timesteps keeps no set from being whole") {
   const DrainedBefore before;
   before.put_all(1, 200s);
   before.put(1, 2, 100s);
@@ -1488,7 +1486,7 @@ TEST_CASE("an earlier pool's images complete no set of a pattern, either") {
   CHECK(is_complete(runs, "r.0200.*"));
 }
 
-TEST_CASE("the set by pattern of an earlier pool that its link names is complete") {
+TEST_CASE("of an earlier pool's sets of a pattern the one that its link names is whole") {
   const DrainedPattern before;
   for (const char* name : {"r.0100.0", "r.0100.1", "r.0100.base", "r.0200.0"}) {
     before.put_file(name);

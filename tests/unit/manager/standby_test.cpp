@@ -125,7 +125,7 @@ bool has(const State& state, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("a standby takes over with all answered records when the manager is silent") {
+TEST_CASE("a standby takes over with all that was answered when the manager is silent") {
   Scene scene;
   {
     TestClient client(scene, "client");
@@ -259,8 +259,7 @@ TEST_CASE("a change is refused at once when those before it have waited for long
   REQUIRE(client.call(msg::MakeDirectory{client.id, kRootFile, "fourth", 0755}));
 }
 
-TEST_CASE(
-    "a manager that lost the majority of its log replicas never answers its pending requests") {
+TEST_CASE("what a manager has not answered when most keepers left it, it never answers") {
   Scene scene;
   StandbyHost host(scene);
   TestClient client(scene, "client");
@@ -300,7 +299,7 @@ TEST_CASE(
   CHECK_FALSE(late);
 }
 
-TEST_CASE("a manager without the majority of its log replicas lets no benefactor leave") {
+TEST_CASE("a manager that most keepers have left lets no benefactor go") {
   Scene scene;
   StandbyHost host(scene);
   TestBenefactor& leaving = *scene.keepers[0];
@@ -320,8 +319,7 @@ TEST_CASE("a manager without the majority of its log replicas lets no benefactor
   }
 }
 
-TEST_CASE(
-    "a manager with a standby goes on when a log replica is lost, and the standby knows of it") {
+TEST_CASE("a manager with a standby goes on when a keeper is lost, and the standby knows of it") {
   Scene scene;
   StandbyHost host(scene);
   TestClient client(scene, "client");
@@ -369,7 +367,7 @@ TEST_CASE("a manager has one standby") {
   CHECK(other.refused == "Its standby is at mem:standby.");
 }
 
-TEST_CASE("a request under the client number of an earlier manager is refused") {
+TEST_CASE("what is asked in the name of an earlier manager's client has ended with that") {
   Scene scene;
   TestClient client(scene, "client");
   const ClientId before = client.id;

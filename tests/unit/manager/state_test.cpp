@@ -63,8 +63,7 @@ TEST_CASE("equal chunks of two files are kept once and go with the last of them"
   CHECK(state.files().size() == 1);
 }
 
-TEST_CASE(
-    "every user may make names in the root of a pool, and no user may take another user's name") {
+TEST_CASE("all may make names in the root of a pool, and none may take another user's") {
   CHECK(State().file(kRootFile)->mode == 01777);
 }
 
@@ -246,7 +245,7 @@ TEST_CASE("M5: a chunk that an undrained version refers to cannot be evicted") {
 }
 
 TEST_CASE(
-    "M5: a file that is no longer in the drain directory is drained again, and stays until then") {
+    "M5: what is in the drain directory no more must be drained again, and stays until then") {
   State state;
   REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
   REQUIRE(state.apply(Drained{{10}, 1}));

@@ -206,7 +206,7 @@ TEST_CASE("more connections than are served at once wait for their turn") {
   CHECK(good == clients.size());
 }
 
-TEST_CASE("a client that sends a byte now and then is dropped, and delays no other client") {
+TEST_CASE("who sends a byte now and then is dropped, and keeps nobody") {
   const auto endpoint = start(small_page, 300ms);
   const Client slow(*endpoint);
   std::atomic<bool> stop{false};
@@ -225,7 +225,7 @@ TEST_CASE("a client that sends a byte now and then is dropped, and delays no oth
   CHECK(Timer::now() - began < 15s);
 }
 
-TEST_CASE("a client that does not read its answer is dropped") {
+TEST_CASE("who does not read its answer is dropped") {
   const std::string large(64U << 20U, 'a');
   const auto endpoint = start([&]() -> Result<std::string> { return large; }, 300ms);
   const Client deaf(*endpoint);
@@ -254,7 +254,7 @@ TEST_CASE("an endpoint ends while clients are connected and a page is made") {
   CHECK(asking.receive().find("(silence)") == std::string::npos);
 }
 
-TEST_CASE("the error of an endpoint that cannot listen says what to do") {
+TEST_CASE("where an endpoint cannot listen, the sentence says what to do") {
   const auto endpoint = start(small_page);
   const auto error = [](const std::string& listen) {
     const auto second = Endpoint::start(listen, small_page);

@@ -106,7 +106,7 @@ TEST_CASE("a process knows its own memory, time and descriptors") {
   }
 }
 
-TEST_CASE("the address of an endpoint is read as people write it") {
+TEST_CASE("where an endpoint listens, as people write it") {
   const auto text = [](const std::string& given) {
     const auto at = ListenAddress::parse(given);
     return at ? at->text() : at.error().text;

@@ -47,7 +47,7 @@ TEST_CASE("a question that is not answered in time is not begun later") {
   CHECK_FALSE(asked);
 }
 
-TEST_CASE("a question to a reactor that was stopped does not wait") {
+TEST_CASE("who asks a reactor that was stopped does not wait") {
   SystemClock clock;
   Reactor reactor(clock);
   reactor.stop();

@@ -129,7 +129,7 @@ TEST_CASE("each link has keys of its own, whichever end is new") {
   }
 }
 
-TEST_CASE("the link's long-term key and a recording of the handshake do not give the link's keys") {
+TEST_CASE("who has the link's key later, and all that was said, has not the link's keys") {
   // With equal nonces, names and link key, another key exchange differs: its secret was never on
   // the wire.
   Talk one;
@@ -176,14 +176,14 @@ TEST_CASE("the exchange gives what RFC 7748 says") {
   CHECK(agree(bob, of_alice).value() == shared);
 }
 
-TEST_CASE("the connecting end finds out that the other end is of another pool") {
+TEST_CASE("who connects finds out that the other end is of another pool") {
   Talk talk{Handshake::connecting(to_manager(), fresh_of(2)),
             Handshake::accepting(manager(9), fresh_of(3))};
   CHECK_FALSE(talk.run());
   CHECK(talk.code == Code::kRefused);
 }
 
-TEST_CASE("the accepting end finds out that the other end is of another pool") {
+TEST_CASE("who accepts finds out that the other end is of another pool") {
   // A stranger that ignores the proof in the challenge.
   Handshake right = Handshake::accepting(manager(), fresh_of(3));
   Handshake same_nonce = Handshake::accepting(manager(9), fresh_of(3));
@@ -232,7 +232,7 @@ TEST_CASE("a message that is cut short or goes on is refused") {
   }
 }
 
-TEST_CASE("messages of one link are refused on another link") {
+TEST_CASE("what was said on one link is of no use on another") {
   Talk talk;
   Message hello, proof;
   talk.change = [&](int number, Message& bytes) {

@@ -22,7 +22,7 @@ struct Pool {
 
 }  // namespace
 
-TEST_CASE("a link's name survives its encoding, and other bytes are no link's name") {
+TEST_CASE("a link's name survives its encoding, and nothing else is one") {
   const LinkName name{kClientA, kLender, 0x0102030405060708};
   const LinkName::Bytes bytes = name.encode();
   CHECK(LinkName::decode(bytes) == name);
@@ -118,7 +118,7 @@ TEST_CASE("a member cannot make the key by which another one proves itself to th
   CHECK_FALSE(posing.accept(name));
 }
 
-TEST_CASE("a key that a member or a manager computes from its own key is known to nobody else") {
+TEST_CASE("what a member or a manager computes from its own key, nobody else computes") {
   const Pool pool;
   const ByteSpan context = std::as_bytes(std::span("life", 4));
   const Secret own = pool.member(kLender).own("life", context);

@@ -78,7 +78,7 @@ TEST_CASE("full queues answer that the caller would have to wait") {
   }
 }
 
-TEST_CASE("messages that were sent before a close are delivered before the close is reported") {
+TEST_CASE("what was sent before a close is delivered before it is told") {
   Pair pair;
   REQUIRE(pair.left.link->send(bytes_of("one")).has_value());
   REQUIRE(pair.left.link->send(bytes_of("two")).has_value());

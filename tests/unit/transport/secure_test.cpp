@@ -177,7 +177,7 @@ TEST_CASE("a stranger is never handed over, whatever it says") {
   CHECK(world.member.arriving() == 0);
 }
 
-TEST_CASE("a peer with another pool's secret is refused and told why") {
+TEST_CASE("another pool's secret is refused, and who has it is told why") {
   World world;
   const auto endpoint = world.make("client", identity(Role::kClient, 2));
   Side client;
@@ -190,7 +190,7 @@ TEST_CASE("a peer with another pool's secret is refused and told why") {
   CHECK(world.at_member.link == nullptr);
 }
 
-TEST_CASE("a peer that is silent, or stops half way, is dropped in time") {
+TEST_CASE("who says nothing, or stops half way, is dropped in time") {
   World world;
   const auto stranger = world.fabric.make_endpoint("stranger", world.clock);
   const bool says_hello = GENERATE(false, true);
@@ -282,7 +282,7 @@ TEST_CASE("a ticket opens a link to its member, and nothing but a ticket does") 
   CHECK(at_lender.link == nullptr);
 }
 
-TEST_CASE("a relay between two members learns nothing of their messages") {
+TEST_CASE("who only passes messages on learns nothing of them") {
   Relayed relayed;
   REQUIRE(relayed.client.link->send(bytes_of("the arena's key")).has_value());
   relayed.turn();

@@ -96,7 +96,7 @@ TEST_CASE("a transfer is cut into parts that the device takes, without a gap") {
   }
 }
 
-TEST_CASE("no part of a transfer crosses a boundary of region parts at either end") {
+TEST_CASE("no part crosses an end of a part of a region, here or there") {
   auto memory = bytes_of(1000);
   Region region;
   region.memory = memory;
@@ -201,7 +201,7 @@ TEST_CASE("a queue of messages is limited") {
   CHECK_FALSE(flow.has_room(1));
 }
 
-TEST_CASE("one completion ends its entry and all entries before it") {
+TEST_CASE("one completion ends all entries before it") {
   SendQueue queue(4);
   for (int round = 0; round < 1000; ++round) {
     const std::uint32_t first = queue.push({});
@@ -266,7 +266,7 @@ TEST_CASE("only a peer of the same version is greeted, with padding or without")
   }
 }
 
-TEST_CASE("too small a limit of locked memory is found before memory is locked") {
+TEST_CASE("too little lockable memory is seen before it is asked for") {
   constexpr const char* kUser =
       "Name:\tx\nVmLck:\t  64 kB\nVmPin:\t    1024 kB\nCapEff:\t0000000000000000\n";
   constexpr const char* kRoot = "CapEff:\t000001ffffffffff\nVmPin:\t0 kB\n";
