@@ -49,6 +49,25 @@ struct PlaceSet {
   std::vector<BenefactorId> members;
 };
 
+/// The sets of places to which a session writes its chunks, in turn.
+struct StripeSets {
+  std::vector<PlaceSet> sets;
+  std::size_t next = 0;  ///< counts the grants; modulo the number of sets, the next set's index
+};
+
+/// The committed version of a series that a session compares its chunks with.
+struct SimilarVersion {
+  FileId file;  ///< pinned unless none
+  Version version = 0;
+};
+
+/// A commit that comes in several messages, until it is applied.
+struct PartialCommit {
+  ChunkMap parts;  ///< the parts received so far
+  std::uint32_t next_part = 0;
+  bool proven = false;  ///< benefactors have confirmed all its extents
+};
+
 /// A session of an earlier epoch that its client reports in several parts.
 struct Resumption {
   Version base = 0;                   ///< the version on which the session is based
@@ -61,6 +80,7 @@ struct Resumption {
   std::vector<std::vector<Extent>> places;  ///< the places of to_check, by chunk
 };
 
+/// A session that is open: what its requests have asked for, and what they hold.
 struct SessionRecord {
   SessionId id;
   ClientId client;
@@ -72,16 +92,12 @@ struct SessionRecord {
   std::uint32_t places = 1;  ///< the number of places to which its client writes each chunk
   std::set<Extent> missing;  ///< extents whose copy is lost
   Proof proof = Proof::kCompletion;
-  bool proven = false;  ///< benefactors have confirmed all extents of the commit under way
-  Version base = 0;     ///< pinned unless 0
-  FileId similar;       ///< pinned unless none
-  Version similar_version = 0;
+  Version base = 0;  ///< pinned unless 0
+  SimilarVersion similar;
   std::map<GrantId, GrantRecord> grants;
   std::set<ChunkIndex> holds;
-  std::vector<PlaceSet> stripe;
-  std::size_t next_in_stripe = 0;
-  ChunkMap parts;  ///< the parts received so far of a commit that comes in several
-  std::uint32_t next_part = 0;
+  StripeSets stripe;
+  PartialCommit commit;
   std::unique_ptr<Resumption> resumption;  ///< set while parts of the client's report are missing
   std::optional<Time> short_since;         ///< time of its first request for space that failed
 };

@@ -122,8 +122,9 @@ void ReadService::serve(ClientRecord& client, const msg::Unpin& request, const C
   // The client's writers do not compare with that version any more.
   for (const auto& [file, id] : client.sessions) {
     SessionRecord& session = to_.sessions.at(id);
-    if (session.similar != request.file || session.similar_version != request.version) continue;
-    session.similar = {};
+    if (session.similar.file != request.file || session.similar.version != request.version)
+      continue;
+    session.similar.file = {};
     pool_.unpin(request.file, request.version);
   }
   call.answer(msg::Unpin::Reply{});

@@ -228,27 +228,28 @@ void CommitService::taint(SessionRecord& session, const std::vector<Extent>& aba
 void CommitService::serve(ClientRecord& client, msg::Commit& request, const Call& call) {
   SessionRecord* session = to_.sessions.find(client, request.session, call);
   if (session == nullptr) return;
-  const bool repeat = request.part < session->next_part;
-  if (request.part > session->next_part ||
+  const bool repeat = request.part < session->commit.next_part;
+  if (request.part > session->commit.next_part ||
       request.written.slices.size() > limits::kMapPageSlicesMax ||
       request.written.chunks.size() > limits::kMapPageSlicesMax) {
     return call.fail(Code::kInvalidArgument, "commit");
   }
-  if (session->parts.slices.size() > kPartSlicesMax) return call.fail(Code::kTooLarge, "commit");
+  if (session->commit.parts.slices.size() > kPartSlicesMax)
+    return call.fail(Code::kTooLarge, "commit");
   if (!repeat) {
-    const auto shift = static_cast<std::uint32_t>(session->parts.chunks.size());
+    const auto shift = static_cast<std::uint32_t>(session->commit.parts.chunks.size());
     for (Slice slice : request.written.slices) {
       if (slice.chunk >= request.written.chunks.size()) {
-        session->parts = {};
-        session->next_part = 0;
+        session->commit.parts = {};
+        session->commit.next_part = 0;
         return call.fail(Code::kInvalidArgument, "commit");
       }
       slice.chunk += shift;
-      session->parts.slices.push_back(slice);
+      session->commit.parts.slices.push_back(slice);
     }
     auto& chunks = request.written.chunks;
-    std::move(chunks.begin(), chunks.end(), std::back_inserter(session->parts.chunks));
-    session->next_part = request.part + 1;
+    std::move(chunks.begin(), chunks.end(), std::back_inserter(session->commit.parts.chunks));
+    session->commit.next_part = request.part + 1;
   }
   if (!request.last) {
     msg::Commit::Reply reply;
@@ -261,7 +262,7 @@ void CommitService::serve(ClientRecord& client, msg::Commit& request, const Call
 /// Returns true when a stored chunk has places only on benefactors that do not answer now. The
 /// session learns whether the chunk exists when a benefactor answers again or counts as gone.
 bool CommitService::is_in_doubt(SessionRecord& session) {
-  return std::ranges::any_of(session.parts.chunks, [&](const Chunk& chunk) {
+  return std::ranges::any_of(session.commit.parts.chunks, [&](const Chunk& chunk) {
     if (chunk.copies.empty() || chunk.length > limits::kChunkBytesMax) return false;
     return !pool_.is_reachable(chunk.copies) &&
            std::ranges::any_of(chunk.copies, [&](const Extent& copy) {
@@ -291,7 +292,7 @@ void CommitService::prove(ClientId client, SessionRecord& session, const msg::Co
                           const Call& call) {
   ExtentChecks::Extents extents;
   std::vector<std::vector<Extent>> places;
-  for (Chunk& chunk : session.parts.chunks) {
+  for (Chunk& chunk : session.commit.parts.chunks) {
     if (chunk.copies.empty() || chunk.length > limits::kChunkBytesMax) continue;
     drop_missing(pool_, session, chunk.copies);
     std::vector<Extent> own;
@@ -311,10 +312,11 @@ void CommitService::prove(ClientId client, SessionRecord& session, const msg::Co
                        return call.fail(Code::kFenced, "commit");
                      }
                      SessionRecord& proven = found->second;
-                     proven.proven = note_missing(proven, places, missing);
-                     if (proven.proven) return commit_last(writer->second, proven, request, call);
-                     proven.parts = {};
-                     proven.next_part = 0;
+                     proven.commit.proven = note_missing(proven, places, missing);
+                     if (proven.commit.proven)
+                       return commit_last(writer->second, proven, request, call);
+                     proven.commit.parts = {};
+                     proven.commit.next_part = 0;
                      call.fail(*missing.why, "A benefactor lacks a chunk that was stored there.");
                    });
 }
@@ -327,15 +329,15 @@ void CommitService::commit_last(ClientRecord& client, SessionRecord& session,
       waiting_.push_back({client.id, request, call});
       return;
     }
-    session.parts = {};
-    session.next_part = 0;
+    session.commit.parts = {};
+    session.commit.next_part = 0;
     return call.fail(Code::kDataLost, "commit",
                      "A benefactor with chunks of this commit does not answer.");
   }
-  if (session.proof == Proof::kChecksum && !session.proven) {
+  if (session.proof == Proof::kChecksum && !session.commit.proven) {
     return prove(client.id, session, request, call);
   }
-  session.proven = false;
+  session.commit.proven = false;
   CommitVersion command = command_of(session, request);
   taint(session, request.abandoned);
   Carved carved;
@@ -350,9 +352,9 @@ void CommitService::commit_last(ClientRecord& client, SessionRecord& session,
 CommitVersion CommitService::command_of(SessionRecord& session, const msg::Commit& request) {
   CommitVersion command;
   command.file = session.file;
-  std::swap(command.written, session.parts);
-  session.parts = {};
-  session.next_part = 0;
+  std::swap(command.written, session.commit.parts);
+  session.commit.parts = {};
+  session.commit.next_part = 0;
   command.create = state_.pending().new_name(session.file);
   if (command.create) {
     to_.replaced.keep_file_at(command.create->parent, command.create->name);

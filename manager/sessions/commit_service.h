@@ -50,7 +50,7 @@ class CommitService {
  private:
   struct Waiting {
     ClientId client;
-    msg::Commit request;  ///< the last part; SessionRecord::parts has the slices
+    msg::Commit request;  ///< the last part; SessionRecord::commit has the slices
     Call call;
   };
   /// The ranges of grants that a commit uses.

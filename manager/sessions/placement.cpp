@@ -37,15 +37,15 @@ Placement::Candidates Placement::candidates_without(const std::vector<Benefactor
 /// chooses benefactors that can form stripes. With several places of a chunk, chooses sets whose
 /// members may hold each other's copies.
 void Placement::choose_stripe(SessionRecord& session, const Wanted& wanted) {
-  session.stripe.clear();
+  session.stripe.sets.clear();
   if (!wanted.beside.empty()) {
     auto places = further_places(wanted.beside, session.places, wanted, {});
-    if (!places.empty()) session.stripe.push_back({wanted.beside.front(), std::move(places)});
+    if (!places.empty()) session.stripe.sets.push_back({wanted.beside.front(), std::move(places)});
     return;
   }
   const Candidates candidates = candidates_without(wanted.avoid);
   if (session.places > 1) {
-    session.stripe = choose_sets(session.places, candidates, wanted);
+    session.stripe.sets = choose_sets(session.places, candidates, wanted);
     return;
   }
   std::vector<BenefactorId> group;
@@ -57,7 +57,7 @@ void Placement::choose_stripe(SessionRecord& session, const Wanted& wanted) {
     if (is_of_parity || group.size() == pool_.config().pool.stripe_width) break;
     group.push_back(id);
   }
-  for (const BenefactorId id : group) session.stripe.push_back({id, {id}});
+  for (const BenefactorId id : group) session.stripe.sets.push_back({id, {id}});
 }
 
 /// Chooses sets of `places` benefactors. Together they use about stripe_width benefactors, each
@@ -115,7 +115,7 @@ std::vector<BenefactorId> Placement::further_places(
 /// writers. So grants ahead of need shrink as the pool fills, and every writer still gets some.
 std::uint64_t Placement::fair_share(const SessionRecord& session) const {
   std::set<BenefactorId> members;
-  for (const PlaceSet& set : session.stripe) {
+  for (const PlaceSet& set : session.stripe.sets) {
     members.insert(set.members.begin(), set.members.end());
   }
   std::uint64_t free_bytes = 0;
@@ -139,7 +139,7 @@ std::vector<Grant> Placement::grants(SessionRecord& session, const Wanted& wante
   const std::uint64_t most = limits::kGrantBytesDefault / unit * unit;
   choose_stripe(session, wanted);
   std::size_t members = 0;
-  for (const PlaceSet& set : session.stripe) members += set.members.size();
+  for (const PlaceSet& set : session.stripe.sets) members += set.members.size();
   if (members == 0) return out;
   const std::uint64_t want_bytes = std::min({wanted.bytes, limits::kGrantsPerReplyMax * most,
                                              std::max(unit * session.places, fair_share(session))});
@@ -148,9 +148,9 @@ std::vector<Grant> Placement::grants(SessionRecord& session, const Wanted& wante
   const std::uint64_t whole = std::clamp((share + unit - 1) / unit * unit, unit, most);
   std::uint64_t left = want_bytes;
   std::size_t refused = 0;
-  while (left > 0 && refused < session.stripe.size() &&
+  while (left > 0 && refused < session.stripe.sets.size() &&
          out.size() + session.places <= limits::kGrantsPerReplyMax) {
-    const PlaceSet& set = session.stripe[session.next_in_stripe++ % session.stripe.size()];
+    const PlaceSet& set = session.stripe.sets[session.stripe.next++ % session.stripe.sets.size()];
     const std::uint64_t each = (left + set.members.size() - 1) / set.members.size();
     const std::uint64_t want =
         each < unit ? each : std::min(whole, (each + unit - 1) / unit * unit);

@@ -79,8 +79,8 @@ void SessionService::find_similar(const File& file, SessionRecord& session) {
     }
   }
   if (best == nullptr || !state_.pin(best->id, best->newest.version)) return;
-  session.similar = best->id;
-  session.similar_version = best->newest.version;
+  session.similar.file = best->id;
+  session.similar.version = best->newest.version;
 }
 
 /// The folder's setting takes precedence over the mount's, and the mount's over the pool's.
@@ -128,8 +128,8 @@ void SessionService::serve(ClientRecord& client, const msg::OpenSession& request
   // `want_bytes` is for one place of each chunk: the client does not know the number of places yet.
   if (request.want_bytes > 0)
     reply.grants = to_.placement.grants(session, {request.want_bytes * session.places});
-  reply.similar_file = session.similar;
-  reply.similar_version = session.similar_version;
+  reply.similar_file = session.similar.file;
+  reply.similar_version = session.similar.version;
   reply.policy = pool_.policy(file);
   reply.opened = session.opened;
   reply.places = session.places;
@@ -178,7 +178,7 @@ void SessionService::end(SessionId id, bool clean) {
     to_.placement.give_back(session, session.grants.begin()->first, clean);
   for (const ChunkIndex held : session.holds) state_.release(held);
   if (session.base != 0) state_.unpin(session.file, session.base);
-  if (session.similar) state_.unpin(session.similar, session.similar_version);
+  if (session.similar.file) state_.unpin(session.similar.file, session.similar.version);
   const auto client = to_.clients.find(session.client);
   if (client != to_.clients.end()) client->second.sessions.erase({session.file, id});
   // A client that gave the file up no longer sees its pending name, even while others write it.
