@@ -37,25 +37,25 @@ const msg::StatPool::Reply& ServiceMetrics::statistics() {
 }
 
 void ServiceMetrics::collect(metrics::Exposition& to) {
-  metrics::add_pool(to, statistics(), service_.services().benefactors.list());
+  metrics::add_pool(to, statistics(), service_.services().members.benefactors.list());
   const auto safe = service_.planners().sets.safe_sets().newest();
   metrics::add_safe_set(to, safe ? safe->newest_ns : 0);
   to.gauge("stdchk_at_risk", "1 while an image is there that one lost benefactor would take along.",
-           std::uint64_t{service_.services().totals.at_risk()});
+           std::uint64_t{service_.services().writing.totals.at_risk()});
   to.gauge("stdchk_grants", "Ranges of memory granted to writers.",
            std::uint64_t{service_.sessions().grant_count()});
   to.gauge("stdchk_granted_bytes", "Granted bytes that are not committed.",
            service_.sessions().granted_bytes());
   to.gauge("stdchk_quarantined_bytes",
            "Memory that stays reserved until an ended client is fenced from it.",
-           service_.services().totals.quarantined_bytes());
+           service_.services().writing.totals.quarantined_bytes());
   to.gauge("stdchk_aborted_writes",
            "Writes without a commit that are remembered; `stdchk ls --aborted` names them.",
-           std::uint64_t{service_.services().sessions.aborted_count()});
+           std::uint64_t{service_.services().writing.sessions.aborted_count()});
   to.counter("stdchk_commit_conflicts_total",
              "Ranges of files that a commit laid over what others had committed since its session "
              "was opened.",
-             service_.services().totals.conflicts());
+             service_.services().writing.totals.conflicts());
   add_requests(to, service_.services().router.request_counts());
   const Journal::Figures journal = journal_.figures();
   to.counter("stdchk_journal_records_total", "Records that were written to the journal.",

@@ -11,15 +11,15 @@ namespace stdchk::manager {
 using namespace std::chrono_literals;
 
 Service::Service(Reactor& reactor, Journal& journal, Config config)
-    : pool_(reactor, journal, std::move(config), [this] { services_.placement.retry(); }),
+    : pool_(reactor, journal, std::move(config), [this] { services_.writing.placement.retry(); }),
       notices_(pool_, clients_, [this](FileId folder) { planners_.sets.folder_changed(folder); }),
       fences_(pool_, sessions_,
               [this] {
-                services_.placement.retry();
+                services_.writing.placement.retry();
                 planners_.extent_checks.run();
               }),
       planners_(pool_, sessions_, notices_, fences_,
-                {.on_name_given = [this] { services_.reads.retry(); },
+                {.on_name_given = [this] { services_.files.reads.retry(); },
                  .on_replica = [this] { admissions_.let_clients_in(); }}),
       admissions_(pool_, sessions_, planners_.logs),
       connections_(pool_, {.on_request =
@@ -30,8 +30,8 @@ Service::Service(Reactor& reactor, Journal& journal, Config config)
                                },
                            .on_closed =
                                [this](Connection& connection) {
-                                 services_.members.closed(connection);
-                                 services_.benefactors.closed(connection);
+                                 services_.members.clients.closed(connection);
+                                 services_.members.benefactors.closed(connection);
                                }}),
       services_(pool_, {.clients = clients_,
                         .sessions = sessions_,
@@ -72,20 +72,20 @@ Status Service::start() {
 void Service::tick() {
   discount_own_pause();
   admissions_.run();
-  services_.members.check_leases();
-  services_.benefactors.check_leases();
+  services_.members.clients.check_leases();
+  services_.members.benefactors.check_leases();
   fences_.run();
   end_resuming();
   planners_.extent_checks.run();
   notices_.forget_old_watches();
   planners_.run();
   admissions_.let_clients_in();
-  services_.replaced.expire();
-  services_.placement.retry();
-  services_.commits.retry();
-  services_.reads.retry();
-  services_.locks.tick();
-  services_.totals.sample();
+  services_.writing.replaced.expire();
+  services_.writing.placement.retry();
+  services_.writing.commits.retry();
+  services_.files.reads.retry();
+  services_.files.locks.tick();
+  services_.writing.totals.sample();
   pool_.journal().run();
   ticker_ = pool_.reactor().schedule_after(kTick, [this] { tick(); });
 }
@@ -97,8 +97,8 @@ void Service::discount_own_pause() {
   const Duration pause = pool_.now() - before - kTick;
   if (pause < limits::kHeartbeatInterval) return;
   log::warning("this manager did not run for {} ms", pause / 1ms);
-  services_.members.discount(pause);
-  services_.benefactors.discount(pause);
+  services_.members.clients.discount(pause);
+  services_.members.benefactors.discount(pause);
   admissions_.discount(pause, before);
 }
 

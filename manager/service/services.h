@@ -26,23 +26,22 @@
 
 namespace stdchk::manager {
 
-/// A Services makes the services, and gives each its neighbours: it is part of the manager's
-/// composition root.
+/// The parts of the manager that services use, beside the Pool.
+struct ServiceNeighbours {
+  Clients& clients;
+  SessionTable& sessions;
+  Notices& notices;
+  Fences& fences;
+  Planners& planners;
+  Admissions& admissions;
+  Connections& connections;
+};
+
+/// A WritingServices has the services of a write, from the opening of a file to its last commit.
 ///
 /// Threads: the reactor's.
-struct Services {
-  struct Parts {
-    Clients& clients;
-    SessionTable& sessions;
-    Notices& notices;
-    Fences& fences;
-    Planners& planners;
-    Admissions& admissions;
-    Connections& connections;
-  };
-  Services(Pool& pool, Parts parts);
-  Services(const Services&) = delete;
-  Services& operator=(const Services&) = delete;
+struct WritingServices {
+  WritingServices(Pool& pool, const ServiceNeighbours& to);
 
   FileAttributes attributes;
   Totals totals;
@@ -52,11 +51,42 @@ struct Services {
   SessionService sessions;
   CommitService commits;
   ResumeService resumption;
+};
+
+/// A FileServices has the services of names, reads and locks.
+///
+/// Threads: the reactor's.
+struct FileServices {
+  FileServices(Pool& pool, const ServiceNeighbours& to, WritingServices& writing);
+
   NameService names;
   ReadService reads;
   LockService locks;
+};
+
+/// A MemberServices has the services for the members of the pool: benefactors and clients.
+///
+/// Threads: the reactor's.
+struct MemberServices {
+  MemberServices(Pool& pool, const ServiceNeighbours& to, WritingServices& writing,
+                 FileServices& files);
+
   BenefactorService benefactors;
-  ClientService members;
+  ClientService clients;
+};
+
+/// A Services makes the services, and gives each its neighbours: it is part of the manager's
+/// composition root.
+///
+/// Threads: the reactor's.
+struct Services {
+  Services(Pool& pool, const ServiceNeighbours& to);
+  Services(const Services&) = delete;
+  Services& operator=(const Services&) = delete;
+
+  WritingServices writing;
+  FileServices files;
+  MemberServices members;
   AdminService administration;
   Router router;
 };

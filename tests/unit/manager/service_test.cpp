@@ -746,7 +746,7 @@ TEST_CASE("N-to-1: two clients that write disjoint parts of one file both find t
       one.call(TestClient::commit_of(first->session, first->grants[0], 1088, 500, 9, 1200));
   REQUIRE(over);
   CHECK(over->conflicts == 1);
-  CHECK(world.service->services().totals.conflicts() == 1);
+  CHECK(world.service->services().writing.totals.conflicts() == 1);
 }
 
 TEST_CASE("an unlinked open file can be written, committed and read by its session") {
