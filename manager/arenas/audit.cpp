@@ -79,8 +79,8 @@ std::string wrong_place(const State& state, const File& file) {
   if (file.parent) {
     const File* const parent = state.file(file.parent);
     if (parent == nullptr || parent->type != FileType::kDirectory) return "its directory is gone";
-    const auto child = parent->children.find(file.name);
-    if (child == parent->children.end() || child->second != file.id) {
+    const auto child = parent->as_directory.children.find(file.name);
+    if (child == parent->as_directory.children.end() || child->second != file.id) {
       return "its directory does not have it";
     }
     for (const Link& link : file.links) {
@@ -88,8 +88,8 @@ std::string wrong_place(const State& state, const File& file) {
       if (other == nullptr || other->type != FileType::kDirectory) {
         return "the directory of a further name is gone";
       }
-      const auto entry = other->children.find(link.name);
-      if (entry == other->children.end() || entry->second != file.id) {
+      const auto entry = other->as_directory.children.find(link.name);
+      if (entry == other->as_directory.children.end() || entry->second != file.id) {
         return "its directory lacks a further name";
       }
     }
@@ -103,7 +103,7 @@ std::string wrong_place(const State& state, const File& file) {
 
 std::string wrong_children(const State& state, const File& directory) {
   std::uint32_t subdirectories = 0;
-  for (const auto& [name, id] : directory.children) {
+  for (const auto& [name, id] : directory.as_directory.children) {
     const File* const child = state.file(id);
     if (child == nullptr) return fmt::format("its entry {} is no file", name);
     const auto is_this = [&directory, &name = name](const Link& link) {
@@ -115,13 +115,14 @@ std::string wrong_children(const State& state, const File& directory) {
     }
     subdirectories += child->type == FileType::kDirectory ? 1 : 0;
   }
-  for (const auto& [name, id] : directory.pending_children) {
+  for (const auto& [name, id] : directory.as_directory.pending_children) {
     const File* const child = state.file(id);
     if (child == nullptr || !child->pending || child->pending->parent != directory.id) {
       return fmt::format("its new entry {} is no file", name);
     }
   }
-  return subdirectories == directory.subdirectories ? "" : "its directories are miscounted";
+  return subdirectories == directory.as_directory.subdirectories ? ""
+                                                                 : "its directories are miscounted";
 }
 
 /// Checks that the lists of undrained and of evictable files have the file if they should.

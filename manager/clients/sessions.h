@@ -80,7 +80,7 @@ struct Resumption {
   std::vector<std::vector<Extent>> places;  ///< the places of to_check, by chunk
 };
 
-/// A session that is open: what its requests have asked for, and what they hold.
+/// An open session: the settings of its open request, the space that it holds, and its commit.
 struct SessionRecord {
   SessionId id;
   ClientId client;

@@ -69,7 +69,7 @@ void keep_rules_of_root(Pool& pool) {
   RestoreFile command;
   command.attributes = state.files().attributes(root);
   command.parent = root.parent;
-  command.policy = root.policy;
+  command.policy = root.as_directory.policy;
   command.in_drain = true;
   pool.execute(std::move(command), [](const Result<Affected>&) {});
 }

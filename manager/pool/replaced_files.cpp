@@ -9,8 +9,8 @@ static_assert(ReplacedFiles::kKept > limits::kCacheLease);
 void ReplacedFiles::keep_file_at(FileId parent, const std::string& name) {
   const auto directory = pool_.state().directory(parent);
   if (!directory) return;
-  const auto child = (*directory)->children.find(name);
-  if (child == (*directory)->children.end()) return;
+  const auto child = (*directory)->as_directory.children.find(name);
+  if (child == (*directory)->as_directory.children.end()) return;
   if (pool_.state().file(child->second)->type == FileType::kDirectory) return;
   if (files_.size() >= kFilesMax) release_oldest();
   pool_.soft_state().keep(child->second);

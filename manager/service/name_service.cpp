@@ -31,8 +31,8 @@ void NameService::serve(ClientRecord& client, const msg::ReadDirectory& request,
   const auto directory = state_.directory(request.directory);
   if (!directory) return call.fail(directory.error());
   to_.notices.watch(request.directory, client.id);
-  const auto& children = (*directory)->children;
-  const auto& pending = (*directory)->pending_children;
+  const auto& children = (*directory)->as_directory.children;
+  const auto& pending = (*directory)->as_directory.pending_children;
   auto child = children.upper_bound(request.after);
   auto mine = pending.upper_bound(request.after);
   msg::ReadDirectory::Reply reply;
@@ -290,7 +290,7 @@ void NameService::serve(ClientRecord&, const msg::GetXattrs& request, const Call
 void NameService::serve(ClientRecord&, const msg::GetPolicy& request, const Call& call) {
   const File* file = state_.file(request.file);
   if (file == nullptr) return call.fail(Code::kStale, "get policy");
-  call.answer(msg::GetPolicy::Reply{file->policy, pool_.policy(*file)});
+  call.answer(msg::GetPolicy::Reply{file->as_directory.policy, pool_.policy(*file)});
 }
 
 void NameService::serve(ClientRecord& client, const msg::SetPolicy& request, const Call& call) {

@@ -37,7 +37,7 @@ struct ServiceNeighbours {
   Connections& connections;
 };
 
-/// A WritingServices has the services of a write, from the opening of a file to its last commit.
+/// A WritingServices has the services of sessions: opening, placement, commit and resumption.
 ///
 /// Threads: the reactor's.
 struct WritingServices {

@@ -58,12 +58,12 @@ ResumeService::ResumeService(Pool& pool, Neighbours neighbours)
 /// A renamed file may replace a file, as in any rename.
 Status ResumeService::check_resumed_name(const msg::ResumeSession& request) const {
   STDCHK_ASSIGN(const File* directory, state_.directory(request.parent));
-  const auto other = directory->pending_children.find(request.name);
-  if (other != directory->pending_children.end() && other->second != request.file) {
+  const auto other = directory->as_directory.pending_children.find(request.name);
+  if (other != directory->as_directory.pending_children.end() && other->second != request.file) {
     return fail(Code::kStale, "resume");
   }
-  const auto there = directory->children.find(request.name);
-  if (there == directory->children.end()) return {};
+  const auto there = directory->as_directory.children.find(request.name);
+  if (there == directory->as_directory.children.end()) return {};
   const bool replaces = request.renamed && state_.file(there->second)->type != FileType::kDirectory;
   return replaces ? Status{} : fail(Code::kStale, "resume");
 }

@@ -33,8 +33,8 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
   }
   STDCHK_ASSIGN(const File* directory, state_.directory(request.parent));
   if (!directory->parent) return fail(Code::kNotFound, "open");
-  const auto others = directory->pending_children.find(request.name);
-  if (others != directory->pending_children.end()) {
+  const auto others = directory->as_directory.pending_children.find(request.name);
+  if (others != directory->as_directory.pending_children.end()) {
     if (request.exclusive) return fail(Code::kExists, "open");
     state_.pending().join(others->second, client.id);
     return state_.file(others->second);
@@ -60,8 +60,9 @@ void SessionService::find_similar(const File& file, SessionRecord& session) {
   const std::string prefix(naming->until_timestep(name));
   const File* best = nullptr;
   std::uint64_t best_step = 0;
-  for (auto child = (*directory)->children.lower_bound(prefix);
-       child != (*directory)->children.end() && child->first.compare(0, prefix.size(), prefix) == 0;
+  for (auto child = (*directory)->as_directory.children.lower_bound(prefix);
+       child != (*directory)->as_directory.children.end() &&
+       child->first.compare(0, prefix.size(), prefix) == 0;
        ++child) {
     const auto other = naming->parse(child->first);
     const File* candidate = state_.file(child->second);

@@ -15,17 +15,17 @@ void for_each_below(const State& state, const File& directory, const Visit& visi
     const File* at;
     std::map<std::string, FileId, std::less<>>::const_iterator next;
   };
-  std::vector<Level> levels{{&directory, directory.children.begin()}};
+  std::vector<Level> levels{{&directory, directory.as_directory.children.begin()}};
   while (!levels.empty()) {
     Level& level = levels.back();
-    if (level.next == level.at->children.end()) {
+    if (level.next == level.at->as_directory.children.end()) {
       if (levels.size() > 1) visit(*level.at);
       levels.pop_back();
       continue;
     }
     const File& child = *state.file((level.next++)->second);
     if (child.type == FileType::kDirectory) {
-      levels.push_back({&child, child.children.begin()});
+      levels.push_back({&child, child.as_directory.children.begin()});
     } else {
       visit(child);
     }
@@ -116,7 +116,7 @@ std::vector<std::uint64_t> DirectorySets::pointers_of(const File& folder,
   const NamePatterns pointers(rules.pointer);
   std::vector<std::uint64_t> out;
   if (pointers.empty()) return out;
-  for (const auto& [name, id] : folder.children) {
+  for (const auto& [name, id] : folder.as_directory.children) {
     const File& file = *state_.file(id);
     if (file.type != FileType::kRegular || file.newest.version == 0) continue;
     if (pointers.match(name)) out.push_back(file.newest.sequence);
@@ -159,7 +159,7 @@ std::vector<ImageSet> DirectorySets::sets_of(const File& folder, std::uint64_t w
   const std::vector<std::uint64_t> pointers = pointers_of(folder, rules);
   const auto newest_pointer = std::ranges::max_element(pointers);
   const std::uint64_t pointer = newest_pointer == pointers.end() ? 0 : *newest_pointer;
-  for (const auto& [name, id] : folder.children) {
+  for (const auto& [name, id] : folder.as_directory.children) {
     const File& directory = *state_.file(id);
     if (directory.type != FileType::kDirectory || state_.set_names().directory(id) != id) continue;
     auto known = scanned_.find(id);
@@ -176,9 +176,9 @@ std::vector<ImageSet> DirectorySets::sets_of(const File& folder, std::uint64_t w
 }
 
 bool DirectorySets::in_use(const File& directory) const {
-  bool used = !directory.pending_children.empty();
+  bool used = !directory.as_directory.pending_children.empty();
   for_each_below(state_, directory, [&](const File& file) {
-    used = used || file.keeps > 0 || !file.pending_children.empty();
+    used = used || file.keeps > 0 || !file.as_directory.pending_children.empty();
   });
   return used;
 }

@@ -34,7 +34,7 @@ bool is_whole(const ImageSet& set, const Policy& policy) {
 /// are now, the newest first.
 std::vector<DrainedSet> newly_drained(const File& folder, const SetsPlan& plan) {
   std::vector<DrainedSet> out;
-  const auto& known = folder.drained_sets;
+  const auto& known = folder.as_directory.drained_sets;
   const std::size_t count = std::min(plan.drained.size(), limits::kDrainedSetsMax);
   for (const ImageSet* set : std::span(plan.drained).first(count)) {
     const DrainedSet wanted{set->name, set->sequence};
@@ -121,7 +121,7 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
   const SetNaming* const naming = state.set_names().naming(folder);
   if (naming == nullptr) return {};
   std::map<std::pair<std::string, std::uint64_t>, Found> sets;
-  for (const auto& [name, id] : folder.children) {
+  for (const auto& [name, id] : folder.as_directory.children) {
     const auto image = naming->parse(name);
     const File* file = state.file(id);
     if (!image || file->type != FileType::kRegular || file->newest.version == 0) continue;
@@ -232,8 +232,8 @@ void SetKeeper::run() {
       const File& at = *todo.back();
       todo.pop_back();
       changed_.insert(at.id);
-      if (at.subdirectories == 0) continue;
-      for (const auto& [name, child] : at.children) {
+      if (at.as_directory.subdirectories == 0) continue;
+      for (const auto& [name, child] : at.as_directory.children) {
         const File* below = state.file(child);
         if (below->type == FileType::kDirectory) todo.push_back(below);
       }
@@ -296,12 +296,12 @@ std::size_t SetKeeper::examine(const File& folder) {
   if (every == 1 && !judged) return 1;
   std::vector<ImageSet> sets = sets_in(folder, policy);
   if (every > 1) choose(folder, sets, every);
-  if (!judged) return folder.children.size() + 1;
+  if (!judged) return folder.as_directory.children.size() + 1;
   note_whole(folder, sets, policy);
   const std::int64_t now_ns = pool_.wall_ns();
   if (waits(folder, sets, policy)) {
     due_[folder.id] = pool_.now() + std::chrono::nanoseconds(kBusyRetryNs);
-    return folder.children.size() + 1;
+    return folder.as_directory.children.size() + 1;
   }
   SetsPlan plan = plan_sets(sets, policy, now_ns);
   safe_.note(folder.id, sets, plan.drained);
@@ -317,7 +317,7 @@ std::size_t SetKeeper::examine(const File& folder) {
     const Duration wait = std::chrono::nanoseconds(*plan.next_ns - now_ns);
     due_[folder.id] = pool_.now() + std::min(wait, kLookAgainMax);
   }
-  const std::size_t entries = folder.children.size() + 1;
+  const std::size_t entries = folder.as_directory.children.size() + 1;
   execute(folder, plan);
   return entries;
 }
@@ -521,15 +521,17 @@ void SetKeeper::execute(const File& folder, const SetsPlan& plan) {
 }
 
 void SetKeeper::link(const File& folder, const SetsPlan& plan) {
-  const auto there = folder.children.find(kLatestName);
-  const File* link = there == folder.children.end() ? nullptr : pool_.state().file(there->second);
+  const auto there = folder.as_directory.children.find(kLatestName);
+  const File* link =
+      there == folder.as_directory.children.end() ? nullptr : pool_.state().file(there->second);
   if (link != nullptr && link->type != FileType::kSymlink) return;  // a user's own file
   // The program writes such a file itself.
   const SetRules rules = pool_.state().set_names().set_rules(folder);
   if (NamePatterns(rules.pointer).match(kLatestName)) return;
   std::vector<DrainedSet> drained;
   if (pool_.has_drain()) drained = newly_drained(folder, plan);
-  const bool missed = link != nullptr && !link->in_drain && !folder.drained_sets.empty();
+  const bool missed =
+      link != nullptr && !link->in_drain && !folder.as_directory.drained_sets.empty();
   if (drained.empty() && plan.latest == (link == nullptr ? std::string() : link->target) &&
       !(missed && pool_.has_drain())) {
     return;

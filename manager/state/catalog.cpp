@@ -68,7 +68,7 @@ void Catalog::note_image(const File& file, std::uint64_t replaced, std::uint64_t
 /// Returns the newest content of later timesteps of this rank that existed when `file` was opened.
 std::uint64_t Catalog::later_content(const File& file, const ImageName& image) const {
   std::uint64_t newest = 0;
-  const auto& children = files.file(file.parent)->children;
+  const auto& children = files.file(file.parent)->as_directory.children;
   const SetNaming& pattern = *names().naming(*files.file(file.parent));
   const std::string_view prefix = pattern.until_timestep(file.name);
   for (auto child = children.lower_bound(prefix);
@@ -86,7 +86,8 @@ void Catalog::erase_if_unused(File& file) {
   if (file.pending) PendingNames(files).drop(file.id);
   contents.drop(file.newest);
   for (auto& [number, old] : file.older) contents.drop(old);
-  if (file.rules && file.rules->by_directory == true) --directory_set_folders;
+  if (file.as_directory.rules && file.as_directory.rules->by_directory == true)
+    --directory_set_folders;
   files.erase(file.id);
 }
 
@@ -152,7 +153,7 @@ void Catalog::set_aside(File& file) {
 
 void Catalog::add_drained(File& folder, const DrainedSet& set) {
   if (set.name.empty()) return;
-  std::vector<DrainedSet>& sets = folder.drained_sets;
+  std::vector<DrainedSet>& sets = folder.as_directory.drained_sets;
   const std::string named = sets.empty() ? std::string() : sets.back().name;
   std::erase_if(sets, [&](const DrainedSet& other) { return other.name == set.name; });
   const auto after = std::ranges::upper_bound(sets, set.sequence, {}, &DrainedSet::sequence);
@@ -162,11 +163,11 @@ void Catalog::add_drained(File& folder, const DrainedSet& set) {
 }
 
 void Catalog::leave_drained(File& folder, std::string_view name, std::uint64_t written) {
-  if (folder.drained_sets.empty() && directory_set_folders == 0) return;
+  if (folder.as_directory.drained_sets.empty() && directory_set_folders == 0) return;
   const auto place = names().set_of(folder.id, name);
   if (!place) return;
   File& holder = *files.find(place->first);
-  std::vector<DrainedSet>& sets = holder.drained_sets;
+  std::vector<DrainedSet>& sets = holder.as_directory.drained_sets;
   // Earlier versions named the set without the zeros of its images.
   const auto image = names().image_name(folder.id, name);
   const std::string plain = image ? set_name(image->application, image->timestep) : std::string();
@@ -179,20 +180,22 @@ void Catalog::leave_drained(File& folder, std::string_view name, std::uint64_t w
 }
 
 void Catalog::mirror_latest(File& folder) {
-  const auto there = folder.children.find(kLatestName);
-  File* const link_file = there == folder.children.end() ? nullptr : files.find(there->second);
+  const auto there = folder.as_directory.children.find(kLatestName);
+  File* const link_file =
+      there == folder.as_directory.children.end() ? nullptr : files.find(there->second);
   if (link_file != nullptr && link_file->type != FileType::kSymlink) return;
-  const bool any = !folder.drained_sets.empty();
+  const bool any = !folder.as_directory.drained_sets.empty();
   const std::string above = files.path(folder);
   const std::string at = above.empty() ? kLatestName : above + "/" + kLatestName;
   mirror.add(any ? msg::MirrorKind::kSymlink : msg::MirrorKind::kUnlink, folder, at,
-             any ? folder.drained_sets.back().name : std::string());
+             any ? folder.as_directory.drained_sets.back().name : std::string());
   if (link_file != nullptr) link_file->in_drain = any;
 }
 
 void Catalog::read_rules(File& folder) {
-  if (folder.rules && folder.rules->by_directory == true) --directory_set_folders;
-  folder.rules = nullptr;
+  if (folder.as_directory.rules && folder.as_directory.rules->by_directory == true)
+    --directory_set_folders;
+  folder.as_directory.rules = nullptr;
   OwnRules own;
   if (const auto kind = rule_of(folder, "set")) own.by_directory = *kind == "directory";
   own.set_names = rule_of(folder, "set-names");
@@ -203,7 +206,7 @@ void Catalog::read_rules(File& folder) {
       own.by_directory || own.set_names || own.marker || own.pointer || own.series.has_value();
   if (!any) return;
   if (own.by_directory == true) ++directory_set_folders;
-  folder.rules = std::make_shared<const OwnRules>(std::move(own));
+  folder.as_directory.rules = std::make_shared<const OwnRules>(std::move(own));
 }
 
 void Catalog::change_rules(File& folder) {
@@ -244,7 +247,7 @@ void Catalog::read_names_again(const File& folder) {
     const File& at = *todo.back();
     todo.pop_back();
     generations.forget(at.id);
-    for (const auto& [name, id] : at.children) {
+    for (const auto& [name, id] : at.as_directory.children) {
       const File& child = *files.file(id);
       if (child.type == FileType::kDirectory) todo.push_back(&child);
       // image_of(child) would read the first name, but `name` may be a further name.

@@ -68,6 +68,20 @@ struct Link {
   bool stale_in_drain = false;  ///< as in File
 };
 
+/// The state that only a directory has.
+struct Directory {
+  std::map<std::string, FileId, std::less<>> children;
+  std::map<std::string, FileId, std::less<>> pending_children;
+  std::uint32_t subdirectories = 0;
+  Policy policy;  ///< the settings made in this directory
+  /// The rules of sets in its extended attributes. Null: the directory has none.
+  std::shared_ptr<const OwnRules> rules;
+  /// Sets of this directory that are whole in the drain directory, the oldest first. At most
+  /// limits::kDrainedSetsMax. The link in the drain directory names the last of them; without sets
+  /// there is no link.
+  std::vector<DrainedSet> drained_sets;
+};
+
 /// A file, directory, symbolic link, or special file.
 struct File {
   FileId id;
@@ -87,18 +101,9 @@ struct File {
   bool stale_in_drain = false;
   /// Sessions and pins; while above 0, it stays in memory without a name.
   std::uint32_t keeps = 0;
-  std::uint32_t subdirectories = 0;
-  std::map<std::string, FileId, std::less<>> children;          ///< of a directory
-  std::map<std::string, FileId, std::less<>> pending_children;  ///< of a directory
-  std::string target;                                           ///< of a symbolic link
+  std::string target;  ///< of a symbolic link
   std::map<std::string, std::string> xattrs;
-  Policy policy;  ///< of a directory: the settings made there
-  /// The rules of sets in the extended attributes of a directory. Null: the directory has none.
-  std::shared_ptr<const OwnRules> rules;
-  /// Sets of this directory that are whole in the drain directory, the oldest first. At most
-  /// limits::kDrainedSetsMax. The link in the drain directory names the last of them; without sets
-  /// there is no link.
-  std::vector<DrainedSet> drained_sets;
+  Directory as_directory;  ///< empty unless the type is kDirectory
   std::unique_ptr<PendingName> pending;
   VersionData newest;
   std::map<Version, VersionData> older;  ///< pinned versions only

@@ -45,14 +45,15 @@ Result<File*> FileTable::find_directory(FileId id) {
 
 Result<const File*> FileTable::lookup(FileId parent, std::string_view name, ClientId viewer) const {
   STDCHK_ASSIGN(const File* directory_file, directory(parent));
-  const auto pending = directory_file->pending_children.find(name);
-  if (pending != directory_file->pending_children.end()) {
+  const auto pending = directory_file->as_directory.pending_children.find(name);
+  if (pending != directory_file->as_directory.pending_children.end()) {
     const File* found = file(pending->second);
     const auto& viewers = found->pending->viewers;
     if (std::find(viewers.begin(), viewers.end(), viewer) != viewers.end()) return found;
   }
-  const auto child = directory_file->children.find(name);
-  if (child == directory_file->children.end()) return fail(Code::kNotFound, "manager.lookup");
+  const auto child = directory_file->as_directory.children.find(name);
+  if (child == directory_file->as_directory.children.end())
+    return fail(Code::kNotFound, "manager.lookup");
   return file(child->second);
 }
 
@@ -71,7 +72,7 @@ Attributes FileTable::attributes(const File& file, const VersionData& version) c
   out.mode = file.mode;
   out.uid = file.uid;
   out.gid = file.gid;
-  out.link_count = file.type == FileType::kDirectory ? 2 + file.subdirectories
+  out.link_count = file.type == FileType::kDirectory ? 2 + file.as_directory.subdirectories
                    : file.parent  ? 1 + static_cast<std::uint32_t>(file.links.size())
                    : file.pending ? 1
                                   : 0;
@@ -118,7 +119,7 @@ bool FileTable::is_below(FileId id, FileId ancestor) const {
 Policy FileTable::policy(const File& of) const {
   Policy out;
   for (const File* at = &of; at != nullptr;) {
-    out.inherit(at->policy);
+    out.inherit(at->as_directory.policy);
     if (at->id == kRootFile) break;
     at = file(at->parent ? at->parent : at->pending ? at->pending->parent : FileId{});
   }
@@ -136,7 +137,8 @@ bool FileTable::is_aside(FileId id, std::uint64_t number) const {
 Result<File*> FileTable::check_new_name(FileId parent, std::string_view name) {
   STDCHK_TRY(check_name(name));
   STDCHK_ASSIGN(File * directory, find_directory(parent));
-  if (directory->children.count(name) > 0 || directory->pending_children.count(name) > 0) {
+  if (directory->as_directory.children.count(name) > 0 ||
+      directory->as_directory.pending_children.count(name) > 0) {
     return fail(Code::kExists, "manager.name");
   }
   // The directory was removed.
@@ -166,14 +168,14 @@ File& FileTable::add(FileId id, FileType type, std::uint32_t mode, std::uint32_t
 void FileTable::link(File& file, File& parent, std::string_view name) {
   file.parent = parent.id;
   file.name = name;
-  parent.children.emplace(name, file.id);
-  if (file.type == FileType::kDirectory) ++parent.subdirectories;
+  parent.as_directory.children.emplace(name, file.id);
+  if (file.type == FileType::kDirectory) ++parent.as_directory.subdirectories;
 }
 
 void FileTable::unlink(File& file) {
   File* parent = find(file.parent);
-  parent->children.erase(file.name);
-  if (file.type == FileType::kDirectory) --parent->subdirectories;
+  parent->as_directory.children.erase(file.name);
+  if (file.type == FileType::kDirectory) --parent->as_directory.subdirectories;
   file.parent = {};
   file.name.clear();
 }

@@ -9,7 +9,7 @@
 namespace stdchk::manager {
 
 Link& HardLinks::add(File& file, File& parent, std::string_view name) {
-  parent.children.emplace(name, file.id);
+  parent.as_directory.children.emplace(name, file.id);
   Link& made = file.links.emplace_back(Link{parent.id, std::string(name)});
   if (const auto image = catalog_.names().image_of(file, made)) {
     catalog_.generations.add(parent.id, *image, file.newest.written);
@@ -34,7 +34,7 @@ void HardLinks::remove(File& file, File& parent, std::string_view name, bool mir
     catalog_.generations.lose(parent.id, *image, file.newest.content(), catalog_.sequence);
     catalog_.generations.remove(parent.id, *image);
   }
-  parent.children.erase(link->name);
+  parent.as_directory.children.erase(link->name);
   file.links.erase(link);
 }
 

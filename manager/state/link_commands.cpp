@@ -64,7 +64,7 @@ Result<Affected> LinkCommands::run(const RestoreLink& command) {
     return fail(Code::kInvalidArgument, "manager.restore_link");
   }
   STDCHK_ASSIGN(File * parent, files_.find_directory(command.parent));
-  if (parent->children.count(command.name) > 0) {
+  if (parent->as_directory.children.count(command.name) > 0) {
     return fail(Code::kExists, "manager.restore_link");
   }
   Link& made = links_.add(*file, *parent, command.name);

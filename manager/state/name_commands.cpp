@@ -19,7 +19,7 @@ static_assert(kXattrsBytesMax + limits::kXattrBytesMax < limits::kMessageBytesMa
 Status check_replace(const File& from, const File& to) {
   if (to.type == FileType::kDirectory) {
     if (from.type != FileType::kDirectory) return fail(Code::kIsDirectory, "manager.rename");
-    if (!to.children.empty() || !to.pending_children.empty()) {
+    if (!to.as_directory.children.empty() || !to.as_directory.pending_children.empty()) {
       return fail(Code::kNotEmpty, "manager.rename");
     }
   } else if (from.type == FileType::kDirectory) {
@@ -64,12 +64,12 @@ Result<Affected> NameCommands::run(const AddSymlink& command) {
 
 Result<Affected> NameCommands::run(const RemoveName& command) {
   STDCHK_ASSIGN(File * parent, files_.find_directory(command.parent));
-  const auto child = parent->children.find(command.name);
-  if (child == parent->children.end()) return fail(Code::kNotFound, "manager.remove");
+  const auto child = parent->as_directory.children.find(command.name);
+  if (child == parent->as_directory.children.end()) return fail(Code::kNotFound, "manager.remove");
   File& removed = *files_.find(child->second);
   if (command.directory) {
     if (removed.type != FileType::kDirectory) return fail(Code::kNotDirectory, "manager.rmdir");
-    if (!removed.children.empty() || !removed.pending_children.empty()) {
+    if (!removed.as_directory.children.empty() || !removed.as_directory.pending_children.empty()) {
       return fail(Code::kNotEmpty, "manager.rmdir");
     }
   } else if (removed.type == FileType::kDirectory) {
@@ -98,15 +98,17 @@ Result<Affected> NameCommands::run(const RenameName& command) {
   STDCHK_TRY(check_name(command.to_name));
   STDCHK_ASSIGN(File * from_parent, files_.find_directory(command.from_parent));
   STDCHK_ASSIGN(File * to_parent, files_.find_directory(command.to_parent));
-  const auto source = from_parent->children.find(command.from_name);
-  if (source == from_parent->children.end()) return fail(Code::kNotFound, "manager.rename");
+  const auto source = from_parent->as_directory.children.find(command.from_name);
+  if (source == from_parent->as_directory.children.end())
+    return fail(Code::kNotFound, "manager.rename");
   File& moved = *files_.find(source->second);
   if (moved.type == FileType::kDirectory && files_.is_below(to_parent->id, moved.id)) {
     return fail(Code::kCrossesDirectory, "manager.rename");
   }
   if (!to_parent->parent) return fail(Code::kNotFound, "manager.rename");
-  const auto target = to_parent->children.find(command.to_name);
-  File* replaced = target == to_parent->children.end() ? nullptr : files_.find(target->second);
+  const auto target = to_parent->as_directory.children.find(command.to_name);
+  File* replaced =
+      target == to_parent->as_directory.children.end() ? nullptr : files_.find(target->second);
   if (command.exchange) {
     if (replaced == nullptr) return fail(Code::kNotFound, "manager.exchange");
     return exchange(moved, *replaced, command);
@@ -119,8 +121,9 @@ Result<Affected> NameCommands::run(const RenameName& command) {
   }
   links_.make_first(moved, from_parent->id, command.from_name);
   // A pending file of that name loses its name, as any file does on a rename over it.
-  const auto pending = to_parent->pending_children.find(command.to_name);
-  if (pending != to_parent->pending_children.end()) PendingNames(files_).drop(pending->second);
+  const auto pending = to_parent->as_directory.pending_children.find(command.to_name);
+  if (pending != to_parent->as_directory.pending_children.end())
+    PendingNames(files_).drop(pending->second);
 
   if (command.mirror && (moved.in_drain || moved.stale_in_drain)) {
     catalog_.leave_drained(*from_parent, command.from_name, kAfterAllCommits);
@@ -273,20 +276,21 @@ Result<Affected> NameCommands::run(const ChangeXattr& command) {
 
 Result<Affected> NameCommands::run(const SetPolicy& command) {
   STDCHK_ASSIGN(File * changed, files_.find_directory(command.directory));
-  Policy next = changed->policy;
+  Policy next = changed->as_directory.policy;
   next.apply(command.changes);
   if (next.settings.size() > limits::kPolicySettingsMax) {
     return fail(Code::kNoSpace, "manager.policy");
   }
-  changed->policy = std::move(next);
+  changed->as_directory.policy = std::move(next);
   changed->ctime_ns = command.now_ns;
   return Affected{changed->id, {}};
 }
 
 Result<Affected> NameCommands::run(const SetLatest& command) {
   STDCHK_ASSIGN(File * folder, files_.find_directory(command.directory));
-  const auto there = folder->children.find(kLatestName);
-  File* link_file = there == folder->children.end() ? nullptr : files_.find(there->second);
+  const auto there = folder->as_directory.children.find(kLatestName);
+  File* link_file =
+      there == folder->as_directory.children.end() ? nullptr : files_.find(there->second);
   if (link_file != nullptr && link_file->type != FileType::kSymlink) {
     return fail(Code::kExists, "manager.latest");
   }
@@ -305,7 +309,8 @@ Result<Affected> NameCommands::run(const SetLatest& command) {
     link_file->in_drain = true;
   }
   // A user has removed the pool's link, and so the one in the drain directory.
-  if (!folder->drained_sets.empty() && !link_file->in_drain) catalog_.mirror_latest(*folder);
+  if (!folder->as_directory.drained_sets.empty() && !link_file->in_drain)
+    catalog_.mirror_latest(*folder);
   link_file->newest.mtime_ns = link_file->ctime_ns = command.now_ns;
   link_file->target = command.target;
   const FileId id = link_file->id;

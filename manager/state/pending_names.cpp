@@ -12,8 +12,8 @@ namespace {
 /// program that has opened the link, which stands for a set, as a file.
 bool is_latest_target(const FileTable& files, const File& folder, std::string_view name) {
   if (name.find('*') == std::string_view::npos) return false;
-  const auto link_at = folder.children.find(kLatestName);
-  if (link_at == folder.children.end()) return false;
+  const auto link_at = folder.as_directory.children.find(kLatestName);
+  if (link_at == folder.as_directory.children.end()) return false;
   const File& latest = *files.file(link_at->second);
   return latest.type == FileType::kSymlink && latest.target == name;
 }
@@ -24,13 +24,14 @@ Result<const File*> PendingNames::make(FileId id, const NewName& name, ClientId 
                                        std::int64_t now_ns) {
   STDCHK_ASSIGN(File * parent, files_.find_directory(name.parent));
   STDCHK_TRY(check_name(name.name));
-  if (parent->pending_children.count(name.name) > 0) return fail(Code::kExists, "manager.create");
+  if (parent->as_directory.pending_children.count(name.name) > 0)
+    return fail(Code::kExists, "manager.create");
   if (is_latest_target(files_, *parent, name.name)) {
     return fail(Code::kInvalidArgument, "manager.latest");
   }
   File& made = files_.add(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
   made.pending = std::make_unique<PendingName>(PendingName{name.parent, name.name, {viewer}});
-  parent->pending_children.emplace(name.name, id);
+  parent->as_directory.pending_children.emplace(name.name, id);
   return &made;
 }
 
@@ -54,7 +55,7 @@ void PendingNames::drop(FileId id) {
   File* dropped = files_.find(id);
   if (dropped == nullptr || !dropped->pending) return;
   if (File* parent = files_.find(dropped->pending->parent)) {
-    parent->pending_children.erase(dropped->pending->name);
+    parent->as_directory.pending_children.erase(dropped->pending->name);
   }
   dropped->pending.reset();
 }
@@ -64,18 +65,20 @@ Status PendingNames::rename(FileId id, FileId to_parent, std::string_view to_nam
   STDCHK_ASSIGN(File * parent, files_.find_directory(to_parent));
   File* renamed = files_.find(id);
   if (renamed == nullptr || !renamed->pending) return fail(Code::kNotFound, "manager.rename");
-  const auto taken = parent->children.find(to_name);
-  if (taken != parent->children.end() && files_.file(taken->second)->type == FileType::kDirectory) {
+  const auto taken = parent->as_directory.children.find(to_name);
+  if (taken != parent->as_directory.children.end() &&
+      files_.file(taken->second)->type == FileType::kDirectory) {
     return fail(Code::kIsDirectory, "manager.rename");
   }
-  const auto other = parent->pending_children.find(to_name);
-  if (other != parent->pending_children.end() && other->second != id) {
+  const auto other = parent->as_directory.pending_children.find(to_name);
+  if (other != parent->as_directory.pending_children.end() && other->second != id) {
     drop(other->second);
   }
   PendingName next{to_parent, std::string(to_name), std::move(renamed->pending->viewers)};
-  files_.find(renamed->pending->parent)->pending_children.erase(renamed->pending->name);
+  files_.find(renamed->pending->parent)
+      ->as_directory.pending_children.erase(renamed->pending->name);
   *renamed->pending = std::move(next);
-  parent->pending_children[std::string(to_name)] = id;
+  parent->as_directory.pending_children[std::string(to_name)] = id;
   return {};
 }
 

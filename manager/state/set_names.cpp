@@ -18,9 +18,10 @@ const SetNaming* SetNames::naming(const File& folder) const {
   const SetNaming* found = nullptr;
   std::optional<bool> by_directory;
   for (const File* at = &folder; at != nullptr; at = files_.file(at->parent)) {
-    if (at->rules) {
-      if (found == nullptr && at->rules->series) found = &*at->rules->series;
-      if (!by_directory) by_directory = at->rules->by_directory;
+    if (at->as_directory.rules) {
+      if (found == nullptr && at->as_directory.rules->series)
+        found = &*at->as_directory.rules->series;
+      if (!by_directory) by_directory = at->as_directory.rules->by_directory;
     }
     if (at->id == kRootFile || (found != nullptr && by_directory)) break;
   }
@@ -34,11 +35,11 @@ SetRules SetNames::set_rules(const File& folder) const {
     if (!to) to = from;
   };
   for (const File* at = &folder; at != nullptr; at = files_.file(at->parent)) {
-    if (at->rules) {
-      take(all.by_directory, at->rules->by_directory);
-      take(all.set_names, at->rules->set_names);
-      take(all.marker, at->rules->marker);
-      take(all.pointer, at->rules->pointer);
+    if (at->as_directory.rules) {
+      take(all.by_directory, at->as_directory.rules->by_directory);
+      take(all.set_names, at->as_directory.rules->set_names);
+      take(all.marker, at->as_directory.rules->marker);
+      take(all.pointer, at->as_directory.rules->pointer);
     }
     if (at->id == kRootFile) break;
   }
@@ -74,7 +75,7 @@ FileId SetNames::directory(FileId id) const {
   bool by_directory = false;
   std::string_view patterns;
   for (std::size_t i = chain.size(); i-- > 1;) {
-    const OwnRules* const own = chain[i]->rules.get();
+    const OwnRules* const own = chain[i]->as_directory.rules.get();
     if (own != nullptr) {
       by_directory = own->by_directory.value_or(by_directory);
       if (own->set_names) patterns = *own->set_names;
@@ -98,8 +99,8 @@ std::optional<std::pair<FileId, std::string>> SetNames::set_of(FileId folder,
   FileId directory = this->directory(folder);
   if (!directory) {
     // `name` may be the directory itself.
-    const auto child = at->children.find(name);
-    if (child != at->children.end()) directory = this->directory(child->second);
+    const auto child = at->as_directory.children.find(name);
+    if (child != at->as_directory.children.end()) directory = this->directory(child->second);
   }
   if (!directory) return std::nullopt;
   const File& set = *files_.file(directory);

@@ -31,9 +31,9 @@ RestoreFile restore_of(const Catalog& catalog, const File& file) {
   restore.sequence = newest.sequence;
   restore.opened = newest.opened;
   restore.written = newest.written;
-  restore.policy = file.policy;
+  restore.policy = file.as_directory.policy;
   restore.copies = newest.copies;
-  restore.drained_sets = file.drained_sets;
+  restore.drained_sets = file.as_directory.drained_sets;
   return restore;
 }
 
@@ -106,7 +106,7 @@ void State::snapshot_files(const std::function<void(Command)>& emit) const {
     const File& at = *todo.back();
     todo.pop_back();
     emit(restore_of(catalog_, at));
-    for (const auto& [name, id] : at.children) {
+    for (const auto& [name, id] : at.as_directory.children) {
       const File& child = *file(id);
       const bool is_first = child.parent == at.id && child.name == name;
       if (is_first) todo.push_back(&child);

@@ -16,8 +16,9 @@ Result<VersionCommands::Target> VersionCommands::check(const CommitVersion& comm
   if (command.create) {
     STDCHK_TRY(check_name(command.create->name));
     STDCHK_ASSIGN(target.parent, files_.find_directory(command.create->parent));
-    const auto taken = target.parent->children.find(command.create->name);
-    if (taken != target.parent->children.end()) target.replaced = files_.find(taken->second);
+    const auto taken = target.parent->as_directory.children.find(command.create->name);
+    if (taken != target.parent->as_directory.children.end())
+      target.replaced = files_.find(taken->second);
     if (target.replaced != nullptr && target.replaced->type == FileType::kDirectory) {
       return fail(Code::kIsDirectory, "manager.commit");
     }
@@ -221,7 +222,8 @@ Result<Affected> VersionCommands::run(const RestoreFile& command) {
     STDCHK_TRY(check_name(command.name));
     STDCHK_TRY(files_.check_new_id(from.id));
     STDCHK_ASSIGN(parent, files_.find_directory(command.parent));
-    if (parent->children.count(command.name) > 0) return fail(Code::kExists, "manager.restore");
+    if (parent->as_directory.children.count(command.name) > 0)
+      return fail(Code::kExists, "manager.restore");
   } else if (from.type != FileType::kDirectory) {
     return fail(Code::kInvalidArgument, "manager.restore");
   }
@@ -236,9 +238,9 @@ Result<Affected> VersionCommands::run(const RestoreFile& command) {
   file.target = command.target;
   file.device = from.device;
   file.xattrs.insert(command.xattrs.begin(), command.xattrs.end());
-  file.policy = command.policy;
+  file.as_directory.policy = command.policy;
   catalog_.read_rules(file);
-  if (from.type == FileType::kDirectory) file.drained_sets = command.drained_sets;
+  if (from.type == FileType::kDirectory) file.as_directory.drained_sets = command.drained_sets;
   file.in_drain = command.in_drain;
   file.stale_in_drain = command.stale_in_drain;
   file.newest.version = from.version;

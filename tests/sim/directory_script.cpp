@@ -216,16 +216,16 @@ const manager::File* DirectoryScript::folder() const {
 
 std::uint64_t DirectoryScript::length_of(const manager::File& directory,
                                          const std::string& name) const {
-  const auto found = directory.children.find(name);
-  if (found == directory.children.end()) return 0;
+  const auto found = directory.as_directory.children.find(name);
+  if (found == directory.as_directory.children.end()) return 0;
   return cluster_.manager()->state().file(found->second)->newest.size_bytes;
 }
 
 /// Says why the directory is not whole in the pool; empty: it is whole.
 std::string DirectoryScript::fault_of(std::uint64_t number) const {
   if (number >= checkpoints_.size()) return "was never written";
-  const auto found = folder()->children.find(directory_name(number));
-  if (found == folder()->children.end()) return "is gone";
+  const auto found = folder()->as_directory.children.find(directory_name(number));
+  if (found == folder()->as_directory.children.end()) return "is gone";
   const manager::File& directory = *cluster_.manager()->state().file(found->second);
   if (length_of(directory, kMarker) != kMarkerBytes) return "has no marker";
   const std::vector<std::uint64_t>& lengths = checkpoints_[number].lengths;
@@ -314,12 +314,12 @@ void DirectoryScript::remove_all(PlainClient& client) {
 
 void DirectoryScript::remove_next() {
   const manager::File* at = folder();
-  if (at == nullptr || at->children.empty()) return end(13);
+  if (at == nullptr || at->as_directory.children.empty()) return end(13);
   const manager::State& state = cluster_.manager()->state();
-  const manager::File* next = state.file(at->children.begin()->second);
-  if (next->type == FileType::kDirectory && !next->children.empty()) {
+  const manager::File* next = state.file(at->as_directory.children.begin()->second);
+  if (next->type == FileType::kDirectory && !next->as_directory.children.empty()) {
     at = next;
-    next = state.file(at->children.begin()->second);
+    next = state.file(at->as_directory.children.begin()->second);
   }
   const msg::Remove request{client_->id(), at->id, next->name, next->type == FileType::kDirectory};
   client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {

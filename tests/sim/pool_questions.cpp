@@ -29,7 +29,7 @@ std::string problem_of(const Reply&) {
 
 /// A random file that has a version.
 const manager::File* some_file(const manager::State& state, Prng& prng) {
-  const auto& children = state.file(kRootFile)->children;
+  const auto& children = state.file(kRootFile)->as_directory.children;
   if (children.empty()) return nullptr;
   const auto child =
       std::next(children.begin(), static_cast<std::ptrdiff_t>(prng.below(children.size())));

@@ -354,7 +354,7 @@ void SeriesScript::check_latest() const {
   const auto named = link ? timestep_of((*link)->target) : std::nullopt;
   if (!named) return;
   std::vector<std::uint64_t> sizes;
-  for (const auto& [name, id] : folder()->children) {
+  for (const auto& [name, id] : folder()->as_directory.children) {
     const auto image = naming_.parse(name);
     if (!image || image->timestep != *named) continue;
     sizes.push_back(state.file(id)->newest.size_bytes);
@@ -452,9 +452,10 @@ void SeriesScript::remove_all(PlainClient& client) {
 
 void SeriesScript::remove_next() {
   const manager::File* const from = folder();
-  const auto left = from == nullptr ? 0 : from->children.size();
+  const auto left = from == nullptr ? 0 : from->as_directory.children.size();
   if (left == 0) return end(14);
-  const msg::Remove request{client_->id(), folder_, from->children.begin()->first, false};
+  const msg::Remove request{client_->id(), folder_, from->as_directory.children.begin()->first,
+                            false};
   client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
                  // The pool itself removes the link to the newest set.
                  if (!answer.has_value() && answer.error().error.code != Code::kNotFound) {

@@ -26,7 +26,7 @@
 #include "tests/support/catch.h"
 #include "transport/mem/mem.h"
 #include "transport/rpc.h"
-#include "transport/secure/secure.h"
+#include "transport/sealed/sealed.h"
 #include "transport/secure/ticket.h"
 #include "transport/tcp/tcp.h"
 

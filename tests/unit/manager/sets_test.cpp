@@ -1236,9 +1236,9 @@ TEST_CASE("a folder remembers a bounded number of sets that are whole in the dra
     runs.drain();
   }
   const File& root = *runs.service->state().file(kRootFile);
-  REQUIRE(root.drained_sets.size() == limits::kDrainedSetsMax);
-  CHECK(root.drained_sets.front().name == "a.*.T5");
-  CHECK(root.drained_sets.back().name == "a.*.T" + std::to_string(kSets));
+  REQUIRE(root.as_directory.drained_sets.size() == limits::kDrainedSetsMax);
+  CHECK(root.as_directory.drained_sets.front().name == "a.*.T5");
+  CHECK(root.as_directory.drained_sets.back().name == "a.*.T" + std::to_string(kSets));
   CHECK(runs.drain().empty());
 }
 

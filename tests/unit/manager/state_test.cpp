@@ -116,7 +116,7 @@ TEST_CASE("a pending file without a commit goes with its last keep") {
   state.unkeep({10});
   CHECK(state.file({10}) == nullptr);
   CHECK_FALSE(state.lookup(kRootFile, "a", ClientId{7}).has_value());
-  CHECK(state.file(kRootFile)->pending_children.empty());
+  CHECK(state.file(kRootFile)->as_directory.pending_children.empty());
 }
 
 TEST_CASE("a pending file renamed over a committed one replaces it with its commit") {
@@ -180,7 +180,7 @@ TEST_CASE("rename moves trees, refuses cycles and replaces only what it may") {
   CHECK(state.apply(RemoveName{kRootFile, "d", true}).error().code == Code::kNotEmpty);
   REQUIRE(state.apply(RenameName{{20}, "e", kRootFile, "e"}));
   CHECK(state.path(*state.file({10})) == "e/a");
-  CHECK(state.file(kRootFile)->subdirectories == 2);
+  CHECK(state.file(kRootFile)->as_directory.subdirectories == 2);
   REQUIRE(state.apply(RenameName{kRootFile, "e", kRootFile, "d", false, true}));
   CHECK(state.path(*state.file({10})) == "d/a");
   REQUIRE(state.apply(RemoveName{kRootFile, "e", true}));
