@@ -29,7 +29,7 @@
 #include "manager/service/metrics.h"
 #include "manager/service/service.h"
 #include "metrics/daemon.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/secure/key_file.h"
 
 namespace stdchk::manager {
