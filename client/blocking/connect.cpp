@@ -2,7 +2,7 @@
 #include "client/blocking/blocking_filesystem.h"
 #include "core/base/clock.h"
 #include "core/base/limits.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 
 namespace stdchk::client {
 namespace {

@@ -13,7 +13,7 @@
 #include "client/net/peers.h"
 #include "core/base/limits.h"
 #include "core/chunk/extent_header.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 
 namespace stdchk::client {
 namespace {
