@@ -25,7 +25,7 @@
 #include "client/api/filesystem.h"
 #include "core/base/limits.h"
 #include "core/runtime/options.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 
 namespace stdchk::bench {
 namespace {

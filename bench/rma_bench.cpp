@@ -22,7 +22,7 @@
 #include "core/base/limits.h"
 #include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 
 namespace stdchk::bench {
 namespace {

@@ -31,7 +31,7 @@
 #include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
 #include "metrics/daemon.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/secure/key_file.h"
 
 namespace stdchk::benefactor {

@@ -24,7 +24,7 @@
 #include "fuse/mount.h"
 #include "fuse/mountpoint.h"
 #include "metrics/daemon.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/secure/key_file.h"
 
 namespace stdchk::mount {

@@ -1,7 +1,7 @@
 #include "tools/command_line.h"
 
 #include "core/base/units.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 
 namespace stdchk::tools {
 namespace {

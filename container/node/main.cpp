@@ -20,7 +20,7 @@
 #include "core/files/own_folder.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/secure/key_file.h"
 
 namespace stdchk::container {

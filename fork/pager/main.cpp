@@ -21,7 +21,7 @@
 #include "fork/pager/listener.h"
 #include "fork/pager/server.h"
 #include "metrics/daemon.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/secure/key_file.h"
 
 namespace stdchk::pager {

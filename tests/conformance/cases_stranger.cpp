@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "tests/conformance/suite.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/secure/handshake.h"
 
 namespace stdchk::conformance {

@@ -6,7 +6,7 @@
 
 #include "core/base/limits.h"
 #include "tests/conformance/cheat.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/fault/fault.h"
 #include "transport/mem/mem.h"
 #include "transport/tcp/tcp.h"

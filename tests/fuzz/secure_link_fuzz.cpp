@@ -11,7 +11,7 @@
 #include "core/base/log.h"
 #include "tests/fuzz/choices.h"
 #include "transport/mem/mem.h"
-#include "transport/secure/secure.h"
+#include "transport/sealed/sealed.h"
 
 using namespace stdchk;
 using namespace stdchk::transport;

@@ -25,7 +25,7 @@
 #include "tools/containers/commands.h"
 #include "tools/containers/job_record.h"
 #include "tools/containers/pace.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/secure/key_file.h"
 
 namespace stdchk::tools {

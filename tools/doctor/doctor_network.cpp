@@ -6,7 +6,7 @@
 #include "client/blocking/probe.h"
 #include "core/base/clock.h"
 #include "core/base/limits.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/secure/key_file.h"
 
 namespace stdchk::tools {

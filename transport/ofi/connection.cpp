@@ -12,8 +12,6 @@
 
 namespace stdchk::transport::ofi {
 
-using verbs::Part;
-
 namespace {
 
 /// Sends in flight of a link; the peer posts this number of receives.
@@ -93,7 +91,7 @@ Status Connection::transfer(bool write, std::span<const LocalPiece> pieces, cons
                             std::uint64_t offset, Operation& operation) {
   STDCHK_ASSIGN([[maybe_unused]] const std::size_t bytes,
                 transfer_bytes(pieces, key, offset, endpoint.capabilities().rma_bytes_max));
-  verbs::split(pieces, offset, {.bytes = endpoint.fabric().request_bytes_max()}, parts_);
+  split_transfer(pieces, offset, {.bytes = endpoint.fabric().request_bytes_max()}, parts_);
   const std::size_t wanted = parts_.size() + (write ? 1 : 0);
   if (state != State::kConnected) return fail(Code::kPeerLost, "ofi.rma");
   if (transfers >= kTransfersMax || requests + wanted > kRequestsMax) {
@@ -127,7 +125,7 @@ Status Connection::start_requests(bool write, const RemoteKey& key, Work& work) 
     endpoint.fail_later(*this, Code::kPeerLost, "ofi.rma");
     return {};
   };
-  for (const Part& part : parts_) {
+  for (const TransferPart& part : parts_) {
     const ssize_t result = start_part(write, part, key, work);
     if (result != 0) return failed(&part == &parts_.front(), result);
   }
@@ -138,7 +136,8 @@ Status Connection::start_requests(bool write, const RemoteKey& key, Work& work) 
   return result == 0 ? Status{} : failed(false, result);
 }
 
-ssize_t Connection::start_part(bool write, const Part& part, const RemoteKey& key, Work& work) {
+ssize_t Connection::start_part(bool write, const TransferPart& part, const RemoteKey& key,
+                               Work& work) {
   std::array<iovec, kPiecesMax> local;
   std::array<void*, kPiecesMax> descriptors;
   for (std::size_t i = 0; i < part.count; ++i) {

@@ -12,8 +12,8 @@
 #include "transport/connection_link.h"
 #include "transport/ofi/message_buffer.h"
 #include "transport/ofi/region.h"
+#include "transport/transfer_parts.h"
 #include "transport/transport.h"
-#include "transport/verbs/split.h"
 
 namespace stdchk::transport::ofi {
 
@@ -87,9 +87,9 @@ struct Connection {
  private:
   Status post_send(Work& work);
   Status start_requests(bool write, const RemoteKey& key, Work& work);
-  ssize_t start_part(bool write, const verbs::Part& part, const RemoteKey& key, Work& work);
+  ssize_t start_part(bool write, const TransferPart& part, const RemoteKey& key, Work& work);
 
-  std::vector<verbs::Part> parts_;  ///< member only to reuse its memory
+  std::vector<TransferPart> parts_;  ///< member only to reuse its memory
 };
 
 using OfiLink = ConnectionLink<Connection>;

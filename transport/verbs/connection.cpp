@@ -103,13 +103,13 @@ Status Connection::transfer(bool is_write, std::span<const LocalPiece> pieces, c
   for (const LocalPiece& piece : pieces) {
     cut_piece(piece, static_cast<const VerbsRegion*>(piece.region)->part_bytes(), cut_.pieces);
   }
-  split(cut_.pieces, offset, limits, cut_.parts);
+  split_transfer(cut_.pieces, offset, limits, cut_.parts);
   // Each part may need its own proof, and so may the collected chain.
   const std::size_t needed = 2 * cut_.parts.size() + kKeptForMessages;
   if (needed > device.send_depth) return fail(Code::kTooLarge, "verbs.rma");
   if (work.room() < needed) return fail(Code::kWouldBlock, "verbs.rma");
   operation.started();
-  for (const Part& part : cut_.parts) {
+  for (const TransferPart& part : cut_.parts) {
     const auto part_key = table == nullptr ? static_cast<std::uint32_t>(key.key)
                                            : table->keys[part.offset / table->part_bytes];
     const bool is_last = &part == &cut_.parts.back();

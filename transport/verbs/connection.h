@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "transport/connection_link.h"
+#include "transport/transfer_parts.h"
 #include "transport/transport.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/fragment.h"
 #include "transport/verbs/message_flow.h"
 #include "transport/verbs/peer_regions.h"
 #include "transport/verbs/queue_pair.h"
-#include "transport/verbs/split.h"
 #include "transport/verbs/work_chain.h"
 
 namespace stdchk::transport::verbs {

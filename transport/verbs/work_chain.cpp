@@ -21,8 +21,8 @@ WorkChain::Request& WorkChain::add(ibv_wr_opcode opcode, const SendQueue::Entry&
   return request;
 }
 
-void WorkChain::add_part(bool is_write, const Part& part, std::uint64_t base, std::uint32_t key,
-                         Operation* operation) {
+void WorkChain::add_part(bool is_write, const TransferPart& part, std::uint64_t base,
+                         std::uint32_t key, Operation* operation) {
   Request& request = add(is_write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
                          {.operation = operation, .started = clock_.now()});
   for (std::size_t i = 0; i < part.count; ++i) {

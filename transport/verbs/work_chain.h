@@ -9,10 +9,10 @@
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
+#include "transport/transfer_parts.h"
 #include "transport/verbs/fragment_buffers.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/send_queue.h"
-#include "transport/verbs/split.h"
 
 namespace stdchk::transport::verbs {
 
@@ -42,7 +42,7 @@ class WorkChain {
         queue_(capacity) {}
 
   /// Adds a part of a transfer. `operation` finishes with it; null: a later part finishes it.
-  void add_part(bool is_write, const Part& part, std::uint64_t base, std::uint32_t key,
+  void add_part(bool is_write, const TransferPart& part, std::uint64_t base, std::uint32_t key,
                 Operation* operation);
   /// Adds the first `bytes` of `buffer` as a message to the peer.
   void add_message(Buffer& buffer, std::size_t bytes);

@@ -1,5 +1,3 @@
-#include "transport/secure/secure.h"
-
 #include <string>
 #include <vector>
 
@@ -7,6 +5,7 @@
 #include "tests/support/members.h"
 #include "tests/unit/transport/link_pair.h"
 #include "transport/mem/mem.h"
+#include "transport/sealed/sealed.h"
 
 namespace stdchk::transport {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "core/runtime/reactor.h"
 #include "tests/unit/transport/link_pair.h"
+#include "transport/choice/factory.h"
 #include "transport/direct_memory.h"
-#include "transport/factory.h"
 
 namespace stdchk::transport {
 namespace {

@@ -6,15 +6,15 @@
 
 #include "core/base/limits.h"
 #include "tests/support/catch.h"
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 #include "transport/socket_address.h"
 #include "transport/transfer_check.h"
+#include "transport/transfer_parts.h"
 #include "transport/verbs/fragment.h"
 #include "transport/verbs/locked_memory.h"
 #include "transport/verbs/message_flow.h"
 #include "transport/verbs/peer_regions.h"
 #include "transport/verbs/send_queue.h"
-#include "transport/verbs/split.h"
 
 namespace stdchk::transport::verbs {
 
@@ -68,18 +68,18 @@ TEST_CASE("a transfer is cut into parts that the device takes, without a gap") {
   auto memory = bytes_of(1000);
   const std::array pieces{LocalPiece{memory.data(), 64, nullptr},
                           LocalPiece{memory.data() + 500, 0, nullptr}};
-  std::vector<Part> parts;
-  split(pieces, 4096, {.bytes = 1000}, parts);
+  std::vector<TransferPart> parts;
+  split_transfer(pieces, 4096, {.bytes = 1000}, parts);
   REQUIRE(parts.size() == 1);
   CHECK((parts[0].count == 1 && parts[0].bytes == 64 && parts[0].offset == 4096));
 
   const std::array two{LocalPiece{memory.data(), 64, nullptr},
                        LocalPiece{memory.data() + 100, 250, nullptr}};
   for (const std::size_t part_pieces : {1U, 2U}) {
-    split(two, 7, {.bytes = 100, .pieces = part_pieces}, parts);
+    split_transfer(two, 7, {.bytes = 100, .pieces = part_pieces}, parts);
     std::uint64_t offset = 7;
     std::vector<const std::byte*> moved;
-    for (const Part& part : parts) {
+    for (const TransferPart& part : parts) {
       CHECK(part.offset == offset);
       CHECK((part.bytes <= 100 && part.count >= 1 && part.count <= part_pieces));
       for (std::size_t i = 0; i < part.count; ++i) {
@@ -104,11 +104,11 @@ TEST_CASE("no part crosses an end of a part of a region, here or there") {
   cut_piece({memory.data() + 90, 250, &region}, 100, pieces);  // cuts at 100, 200 and 300
   REQUIRE(pieces.size() == 4);
   CHECK((pieces[0].length == 10 && pieces[1].length == 100 && pieces[3].length == 40));
-  std::vector<Part> parts;
-  split(pieces, 130, {.bytes = 1000, .remote_bytes = 128}, parts);  // cuts at 256
+  std::vector<TransferPart> parts;
+  split_transfer(pieces, 130, {.bytes = 1000, .remote_bytes = 128}, parts);  // cuts at 256
   std::uint64_t offset = 130;
   const std::byte* local = memory.data() + 90;
-  for (const Part& part : parts) {
+  for (const TransferPart& part : parts) {
     CHECK(part.offset == offset);
     CHECK(part.offset / 128 == (part.offset + part.bytes - 1) / 128);
     for (std::size_t i = 0; i < part.count; ++i) {

@@ -3,7 +3,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
-#include "transport/secure/secure.h"
+#include "transport/sealed/sealed.h"
 
 namespace stdchk::transport::secure {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "transport/secure/secure.h"
+#include "transport/sealed/sealed.h"
 #include "transport/transport.h"
 #include "transport/verbs/verbs.h"
 

@@ -6,10 +6,10 @@
 
 #include "transport/transport.h"
 
-namespace stdchk::transport::verbs {
+namespace stdchk::transport {
 
-/// A Part is the share of a transfer that one work request moves.
-struct Part {
+/// A TransferPart is the share of a transfer that one work request moves.
+struct TransferPart {
   std::array<LocalPiece, kPiecesMax> pieces;
   std::size_t count = 0;
   std::size_t bytes = 0;
@@ -19,7 +19,7 @@ struct Part {
 /// A TransferCut holds a divided transfer. Later transfers reuse its memory.
 struct TransferCut {
   std::vector<LocalPiece> pieces;  ///< none crosses a border between parts
-  std::vector<Part> parts;
+  std::vector<TransferPart> parts;
 };
 
 /// PartLimits are the limits of one work request.
@@ -31,11 +31,11 @@ struct PartLimits {
 };
 
 /// Divides a transfer into parts, in order. Leaves out empty pieces.
-void split(std::span<const LocalPiece> pieces, std::uint64_t offset, const PartLimits& limits,
-           std::vector<Part>& parts);
+void split_transfer(std::span<const LocalPiece> pieces, std::uint64_t offset,
+                    const PartLimits& limits, std::vector<TransferPart>& parts);
 
 /// Divides a piece of a region that is registered in parts, so that no result crosses a multiple of
 /// `region_bytes` of the region. Appends to `into`.
 void cut_piece(const LocalPiece& piece, std::uint64_t region_bytes, std::vector<LocalPiece>& into);
 
-}  // namespace stdchk::transport::verbs
+}  // namespace stdchk::transport

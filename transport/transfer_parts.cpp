@@ -1,11 +1,11 @@
-#include "transport/verbs/split.h"
+#include "transport/transfer_parts.h"
 
 #include <algorithm>
 
-namespace stdchk::transport::verbs {
+namespace stdchk::transport {
 
-void split(std::span<const LocalPiece> pieces, std::uint64_t offset, const PartLimits& limits,
-           std::vector<Part>& parts) {
+void split_transfer(std::span<const LocalPiece> pieces, std::uint64_t offset,
+                    const PartLimits& limits, std::vector<TransferPart>& parts) {
   parts.clear();
   for (LocalPiece piece : pieces) {
     while (piece.length > 0) {
@@ -14,7 +14,7 @@ void split(std::span<const LocalPiece> pieces, std::uint64_t offset, const PartL
           parts.back().count == limits.pieces || remote_left == limits.remote_bytes) {
         parts.emplace_back().offset = offset;
       }
-      Part& part = parts.back();
+      TransferPart& part = parts.back();
       const std::size_t length =
           std::min<std::uint64_t>({piece.length, limits.bytes - part.bytes, remote_left});
       part.pieces[part.count++] = {piece.data, length, piece.region};
@@ -38,4 +38,4 @@ void cut_piece(const LocalPiece& piece, std::uint64_t region_bytes, std::vector<
   }
 }
 
-}  // namespace stdchk::transport::verbs
+}  // namespace stdchk::transport

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "transport/secure/secure.h"
+#include "transport/sealed/sealed.h"
 
 namespace stdchk::transport::secure {
 

@@ -1,4 +1,4 @@
-#include "transport/factory.h"
+#include "transport/choice/factory.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
