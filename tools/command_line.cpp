@@ -1,6 +1,7 @@
 #include "tools/command_line.h"
 
 #include "core/base/units.h"
+#include "core/runtime/confinement.h"
 #include "transport/choice/factory.h"
 
 namespace stdchk::tools {
@@ -225,6 +226,7 @@ void describe(Options& options, ReportOptions& report) {
       .flag("--lost", report.lost,
             "print, once, the files that a job lost with its pool; for a manager that is gone")
       .command_line_only();
+  options.flag("--unconfined", report.unconfined, kUnconfinedHelp);
   add_whole_pool(options, report);
 }
 

@@ -291,3 +291,14 @@ def test_the_daemons_of_a_pool_are_confined(pool, tmp_path):
     # The mount that is confined unmounts itself.
     run("kill", str(serving))
     wait_until(lambda: not os.path.ismount(pool.mount), "the end of the mount")
+
+
+def test_the_daemons_of_a_pool_keep_their_rights_where_its_environment_says_so(pool, tmp_path):
+    """STDCHK_UNCONFINED is the option --unconfined of each daemon, also of the recorder, which `stdchk up` starts."""
+    pool.environment["STDCHK_UNCONFINED"] = "on"
+    pool.up("--safe-file", tmp_path / "safe", "--policy", "images=1", benefactors=1)
+    (pool.mount / "app.N0.T1").write_bytes(b"image")
+    wait_until((tmp_path / "safe").exists, "the safe file")
+    for role in ("manager", "benefactor", "recorder"):
+        own, status = status_of("self"), status_of(pool.pids(role)[0])
+        assert all(status[name] == own[name] for name in ("NoNewPrivs", "Seccomp", "CapEff")), role

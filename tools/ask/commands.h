@@ -28,10 +28,11 @@ struct ReportOptions {
   std::string pool;
   std::string path;
   bool json = false;
-  bool ends = false;      ///< the pool is about to end; an unused pool gets no report
-  std::string undrained;  ///< only keep this file up to date (see Undrained)
-  std::string safe_file;  ///< only keep this file up to date (see save_safe_set())
-  bool lost = false;      ///< only print the losses that this file lists of a lost pool
+  bool ends = false;        ///< the pool is about to end; an unused pool gets no report
+  std::string undrained;    ///< only keep this file up to date (see Undrained)
+  std::string safe_file;    ///< only keep this file up to date (see save_safe_set())
+  bool lost = false;        ///< only print the losses that this file lists of a lost pool
+  bool unconfined = false;  ///< the process that keeps a file up to date keeps all rights
 };
 int run_report(const ReportOptions& options);
 

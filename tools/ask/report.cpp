@@ -13,7 +13,7 @@ int run_report(const ReportOptions& options) {
   auto pool = find_pool(options.pool, options.path);
   if (!pool) return complain(pool.error().text);
   if (!options.undrained.empty() || !options.safe_file.empty()) {
-    return keep_files(*pool, {options.undrained, options.safe_file});
+    return keep_files(*pool, {options.undrained, options.safe_file, !options.unconfined});
   }
   if (options.lost) {
     fmt::print("{}", shown_message(take_losses(pool->undrained, pool->drain)));

@@ -152,7 +152,9 @@ void tell_losses(const std::string& path, const std::string& drain, const std::s
 int keep_files(const PoolRecord& pool, const KeptFiles& paths) {
   notice_end_signals();
   // The recorder runs as long as the pool, often as root, and reads texts of members and users.
-  if (const Status confined = confine({}); !confined) return complain(describe(confined.error()));
+  if (const Status confined = paths.confined ? confine({}) : Status(); !confined) {
+    return complain(describe(confined.error()));
+  }
   auto filesystem = connect(pool);
   if (!filesystem) return complain(filesystem.error().text);
   ManifestWriter manifests((*filesystem)->config().drain_directory);

@@ -30,6 +30,7 @@ void tell_losses(const std::string& path, const std::string& drain, const std::s
 struct KeptFiles {
   std::string undrained;  ///< see Undrained; with it, also the manifests of the drain directory
   std::string safe;       ///< see save_safe_set()
+  bool confined = true;   ///< see confine()
 };
 /// Keeps the files up to date: once a second, and less often where that takes long. Ends when the
 /// pool's record has gone, or at a signal. Returns the exit status.
