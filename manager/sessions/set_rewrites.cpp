@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "manager/sets/lost_writer.h"
+
 namespace stdchk::manager {
 
 std::optional<SetRewrites::Set> SetRewrites::set_of(const File& file) const {
@@ -43,13 +45,33 @@ void SetRewrites::end(const SessionRecord& session) {
 }
 
 void SetRewrites::end_generation(const SessionRecord& session) {
-  const auto set = set_of(*pool_.state().file(session.file));
-  if (!set) return;
+  const File& file = *pool_.state().file(session.file);
+  const auto set = set_of(file);
+  if (!set) return note_lost_writer(session, file);
   const auto& [folder, image] = *set;
   if (session.opened < pool_.state().set_generations().ended(folder, image)) return;
   BeginGeneration command{folder, image.application, 0, 0, {}};
   command.sets.push_back({image.timestep, 0, pool_.state().sequence() + 1});
   pool_.execute(std::move(command), [](const Result<Affected>&) {});
+}
+
+void SetRewrites::note_lost_writer(const SessionRecord& session, const File& file) {
+  const State& state = pool_.state();
+  const FileId folder = file.parent ? file.parent : file.pending ? file.pending->parent : FileId{};
+  const FileId directory = folder ? state.set_names().directory(folder) : FileId{};
+  const bool has_committed = file.newest.version > 0 && file.newest.sequence > session.opened;
+  if (!directory || has_committed) return;
+  LostWriter lost{session.opened, state.sequence()};
+  const auto& xattrs = state.file(directory)->xattrs;
+  if (const auto known = xattrs.find(LostWriter::kXattr); known != xattrs.end()) {
+    if (const auto before = LostWriter::parse(known->second)) lost = lost.joined(*before);
+  }
+  msg::SetXattr change;
+  change.file = directory;
+  change.name = LostWriter::kXattr;
+  change.value = lost.text();
+  pool_.execute(ChangeXattr{std::move(change), pool_.wall_ns()}, [](const Result<Affected>&) {});
+  sets_.folder_changed(directory);
 }
 
 bool SetRewrites::adds_to_whole(FileId folder, std::string_view name) const {

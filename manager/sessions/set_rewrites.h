@@ -43,6 +43,9 @@ class SetRewrites {
                             std::string_view name) const;
 
  private:
+  /// Records, for the directory that is a set, a writer that ended without any commit of `file`.
+  void note_lost_writer(const SessionRecord& session, const File& file);
+
   Pool& pool_;
   SetKeeper& sets_;
   Rewriters rewriters_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "manager/sets/lost_writer.h"
+
 namespace stdchk::manager {
 namespace {
 
@@ -39,6 +41,21 @@ bool is_marker(const File& file, FileId directory, const NamePatterns& markers) 
 /// Returns true for a file that the drain still has to take.
 bool is_undrained(const File& file) {
   return file.type == FileType::kRegular && file.newest.version > 0 && !file.newest.drained;
+}
+
+/// Returns true when a writer of the directory has ended without a commit, and had its file open
+/// when the marker was committed.
+bool has_lost_writer(const State& state, const File& directory, const NamePatterns& markers) {
+  const auto text = directory.xattrs.find(LostWriter::kXattr);
+  if (text == directory.xattrs.end()) return false;
+  const auto lost = LostWriter::parse(text->second);
+  if (!lost) return false;
+  std::uint64_t newest = 0;
+  for (const auto& [name, id] : directory.children) {
+    const File& file = *state.file(id);
+    if (markers.match(name)) newest = std::max(newest, file.newest.sequence);
+  }
+  return lost->had_open_at(newest);
 }
 
 }  // namespace
@@ -140,6 +157,8 @@ void DirectorySets::judge(ImageSet& set, const SetRules& rules, std::uint64_t wa
     set.is_whole_directory = true;
   } else if (!marker.empty() && set.others == 0) {
     set.problem = fmt::format("no file in it matches marker={}", marker);
+  } else if (!marker.empty() && has_lost_writer(state_, directory, NamePatterns(marker))) {
+    set.problem = "a writer that had a file in it open ended after the marker, without a commit";
   } else if (wanted > set.images) {
     set.problem = fmt::format("it has {} of {} files", set.images, wanted);
   } else if (!marker.empty() || wanted > 0) {

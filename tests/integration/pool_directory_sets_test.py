@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -110,6 +111,52 @@ def test_a_killed_writer_leaves_a_set_that_is_not_complete(pool):
     assert not sets_of(pool, run).get("step-2", {}).get("complete")
     pool.stdchk("drain", "--wait", "--timeout", 50, pool.mount)
     assert load(pool.drain / "run") == "step-1"
+
+
+KILLED_WRITER = """
+import os, sys, time
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+os.write(file, b"x" * 4096)
+for path in sys.argv[2:]:
+    with open(path, "w") as other:
+        other.write("x")
+print("written", flush=True)
+time.sleep(60)
+"""
+
+
+def kill_with_open_file(folder, name, *closed):
+    """A writer closes the files `closed`, and is killed while it has the file `name` open."""
+    writer = subprocess.Popen([sys.executable, "-c", KILLED_WRITER, folder / name, *(folder / one for one in closed)],
+                              stdout=subprocess.PIPE)
+    assert writer.stdout.readline() == b"written\n"
+    writer.kill()
+    writer.wait()
+
+
+def test_a_writer_that_is_killed_after_the_marker_leaves_no_complete_set(pool):
+    """CRIU closes some images after inventory.img, and ADIOS2 closes the index of BP4 after profiling.json."""
+    pool.up(benefactors=1, memory="64M", drain=False)
+    run = pool.mount / "run"
+    set_rules(pool, run, "preset=criu")
+    for dump in ("early", "late"):
+        (run / dump).mkdir()
+    kill_with_open_file(run / "late", "files.img", "pages.img", "inventory.img")
+    # Here the marker follows the loss: another process has written what is needed.
+    kill_with_open_file(run / "early", "files.img")
+    (run / "early" / "pages.img").write_text("x")
+    (run / "early" / "inventory.img").write_text("x")
+    wait_until(lambda: os.path.islink(run / "latest"), "the link")
+
+    def complete():
+        return {name: one["complete"] for name, one in sets_of(pool, run).items()}
+
+    assert complete() == {"early": True, "late": False}
+    pool.kill("manager")
+    restart_manager(pool)
+    wait_until(lambda: complete() == {"early": True, "late": False}, "the sets of the restarted manager")
+    (run / "late" / "inventory.img").write_text("x")
+    wait_until(lambda: complete()["late"], "the set with the marker written again")
 
 
 def test_keep_and_pin_and_commit_work_on_directories(pool):
