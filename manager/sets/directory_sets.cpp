@@ -51,7 +51,7 @@ bool has_lost_writer(const State& state, const File& directory, const NamePatter
   const auto lost = LostWriter::parse(text->second);
   if (!lost) return false;
   std::uint64_t newest = 0;
-  for (const auto& [name, id] : directory.children) {
+  for (const auto& [name, id] : directory.as_directory.children) {
     const File& file = *state.file(id);
     if (markers.match(name)) newest = std::max(newest, file.newest.sequence);
   }

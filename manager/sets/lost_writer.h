@@ -14,8 +14,8 @@ namespace stdchk::manager {
 /// A LostWriter is a writer that ended without a commit in a directory which is a set. The
 /// directory keeps it as an extended attribute, so that a restarted manager knows it, too.
 ///
-/// The directory is not whole if its marker was committed while the writer had its file open: the
-/// program wrote its marker before that file was stored.
+/// The directory is not whole if its marker was committed while the writer had its file open. Then
+/// the program wrote the marker before that file was stored.
 struct LostWriter {
   static constexpr const char* kXattr = "user.stdchk.set.lost_writer";
 
