@@ -210,7 +210,7 @@ Status ResumeService::adopt(SessionRecord& session, Resumption& resumption,
 void ResumeService::serve(ClientRecord& client, const msg::ResumeSession& request,
                           const Call& call) {
   // The victim's number is no secret: another member may come before it.
-  if (!may_own(pool_.config().membership, client, request.session)) {
+  if (request.session && !may_own(pool_.config().membership, client, request.session)) {
     return call.fail(Code::kRefused, "resume", "Another member has opened the session.");
   }
   if (request.part == 0) {
