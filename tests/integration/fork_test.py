@@ -347,7 +347,7 @@ def test_a_parent_that_waits_is_told_when_the_daemon_ends(tmp_path):
 def test_another_user_is_refused(daemon):
     os.chmod(daemon.folder / "run" / "socket", 0o666)
     for folder in [daemon.folder, *daemon.folder.parents][:3]:
-        os.chmod(folder, 0o755)
+        os.chmod(folder, os.stat(folder).st_mode | 0o055)
     text = textwrap.dedent(f"""
         import os, socket
         os.setuid(65534)
