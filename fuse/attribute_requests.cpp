@@ -98,8 +98,9 @@ void AttributeRequests::setattr(fuse_req_t request, fuse_ino_t number, struct st
     Status done = truncate(node, handle, static_cast<std::uint64_t>(wanted->st_size));
     if (!done) return reply(request, done);
   }
-  // As at writes; who has CAP_FSETID keeps the bits of a file at a truncation, but not at a chown.
-  bool kills = set_id_.must_go(request, info != nullptr ? &handle_of(info) : nullptr);
+  // The same rules as for writes. A process with CAP_FSETID keeps the bits at a truncation, but not
+  // at a chown.
+  bool kills = set_id_.must_clear(request, info != nullptr ? &handle_of(info) : nullptr);
   bool changes_owner = (mask & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) != 0;
   bool truncates = (mask & FUSE_SET_ATTR_SIZE) != 0;
   if (node->type == FileType::kRegular && (changes_owner || (truncates && kills))) {

@@ -25,7 +25,7 @@ void CacheChoice::forget(FileId folder) {
   folder_modes_.erase(folder);
 }
 
-bool CacheChoice::folder_wants_cache(FileId directory) {
+bool CacheChoice::uses_cache_in_folder(FileId directory) {
   Time now = clock_.now();
   {
     const MutexLock lock(mutex_);
@@ -62,7 +62,7 @@ bool CacheChoice::is_direct(Node& node, int flags, bool insisted) {
   auto parent = nodes_.find(parent_id);
   if (!parent) return write;
   if (write) {
-    return !folder_wants_cache(parent->file) && !write_modes_.choose_cached(parent->file, name);
+    return !uses_cache_in_folder(parent->file) && !write_modes_.choose_cached(parent->file, name);
   }
   // An image is read once, from start to end. Other files may be programs and libraries.
   return exchange_.allows_mmap() && parse_image_name(name).has_value() &&

@@ -42,7 +42,7 @@ class CacheChoice {
     bool cached = false;
     Time until{};
   };
-  bool folder_wants_cache(FileId directory);
+  bool uses_cache_in_folder(FileId directory);
 
   client::Filesystem& filesystem_;
   Clock& clock_;

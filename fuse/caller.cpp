@@ -45,7 +45,7 @@ CallerState parse_process_stat(std::string_view line) {
   return killed ? CallerState::kKilled : CallerState::kRunning;
 }
 
-CallerState look_at_caller(std::int32_t pid, std::uint32_t uid) {
+CallerState inspect_caller(std::int32_t pid, std::uint32_t uid) {
   if (pid <= 0) return CallerState::kUnseen;
   std::string path = fmt::format("/proc/{}/stat", pid);
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);

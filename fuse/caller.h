@@ -18,6 +18,6 @@ CallerState parse_process_stat(std::string_view line);
 
 /// Returns the state of process or thread `pid` of user `uid`, both as in the request. kUnseen for
 /// pid 0.
-CallerState look_at_caller(std::int32_t pid, std::uint32_t uid);
+CallerState inspect_caller(std::int32_t pid, std::uint32_t uid);
 
 }  // namespace stdchk::mount

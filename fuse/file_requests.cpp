@@ -57,7 +57,7 @@ Status write_zeros(client::File& file, std::uint64_t from, std::uint64_t end) {
 
 /// Returns the number of bytes in the range that have no data: holes, and bytes beyond the end of
 /// the file. Counts at most kPiecesMax pieces; the rest of the range counts as data.
-std::uint64_t unwritten_in(client::File& file, std::uint64_t from, std::uint64_t end) {
+std::uint64_t bytes_without_data(client::File& file, std::uint64_t from, std::uint64_t end) {
   const std::uint64_t size = file.attributes().size_bytes;
   const std::uint64_t in_file = std::min(end, size);
   std::uint64_t bytes = end - std::min(end, std::max(from, size));
@@ -79,7 +79,7 @@ std::uint64_t unwritten_in(client::File& file, std::uint64_t from, std::uint64_t
 }  // namespace
 
 FileRequests::FileRequests(const Neighbours& neighbours, bool commit_unseen_writers)
-    : of_(neighbours),
+    : neighbours_(neighbours),
       commit_unseen_writers_(commit_unseen_writers),
       locker_(neighbours.filesystem, [this](Handle& handle) { return commit(handle); }) {}
 
@@ -89,26 +89,26 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
   bool insisted = false;
   // The kernel may fail the next write and the next close of this inode, so the open gets another
   // inode.
-  if (!node->in_session() && node->times_due.exchange(false)) of_.nodes.detach(node);
-  if (of_.nodes.begin_open(node, write, false) == OpenTurn::kRefresh) {
-    if (of_.refused.refuse(thread, node->file)) return fail(Code::kStale, "mount.open");
+  if (!node->in_session() && node->times_due.exchange(false)) neighbours_.nodes.detach(node);
+  if (neighbours_.nodes.begin_open(node, write, false) == OpenTurn::kRefresh) {
+    if (neighbours_.refused.refuse(thread, node->file)) return fail(Code::kStale, "mount.open");
     insisted = true;
-    of_.nodes.begin_open(node, write, true);
+    neighbours_.nodes.begin_open(node, write, true);
   }
   client::OpenFlags wanted;
   // The kernel reads before small writes into the page cache, even if the application only writes.
   wanted.read = true;
   wanted.write = write;
   wanted.truncate = write && (flags & O_TRUNC) != 0;
-  const bool direct = of_.choice.is_direct(*node, flags, insisted);
+  const bool direct = neighbours_.choice.is_direct(*node, flags, insisted);
   wanted.append = appends(flags, direct);
-  auto file = of_.filesystem.open(node->file, wanted);
+  auto file = neighbours_.filesystem.open(node->file, wanted);
   if (!file) {
-    of_.nodes.end_open(node, write);
+    neighbours_.nodes.end_open(node, write);
     bool gone = file.error().code == Code::kStale || file.error().code == Code::kNotFound;
     if (!gone) return fail(file.error());
     // The name now belongs to another file, or to none.
-    const bool again = !insisted && of_.refused.refuse(thread, node->file);
+    const bool again = !insisted && neighbours_.refused.refuse(thread, node->file);
     return fail(again ? Code::kStale : Code::kNotFound, "mount.open");
   }
   bool session = node->in_session();
@@ -120,15 +120,15 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
               (*file)->attributes().version == node->version();
   bool matches = insisted || (has_name && same);
   if (!matches) {
-    if (of_.refused.refuse(thread, node->file)) {
+    if (neighbours_.refused.refuse(thread, node->file)) {
       Status closed = (*file)->close();
-      of_.nodes.end_open(node, write);
+      neighbours_.nodes.end_open(node, write);
       if (!closed) return fail(closed.error());
       return fail(Code::kStale, "mount.open");
     }
     insisted = true;
   }
-  if (!insisted) of_.refused.opened(thread);
+  if (!insisted) neighbours_.refused.opened(thread);
   if (wanted.truncate) node->changed = true;
   Opened opened;
   opened.handle = std::make_unique<Handle>();
@@ -159,13 +159,14 @@ std::uint64_t FileRequests::keep(std::unique_ptr<Handle> handle) {
 }
 
 void FileRequests::open(fuse_req_t request, fuse_ino_t number, fuse_file_info* info) {
-  auto node = of_.nodes.find(number);
+  auto node = neighbours_.nodes.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.open"));
   auto opened = open_node(node, info->flags, fuse_req_ctx(request)->pid);
   if (!opened) return reply(request, fail(opened.error()));
   opened->handle->of_user = fuse_req_ctx(request)->uid != 0;
   const bool truncates = writes(info->flags) && (info->flags & O_TRUNC) != 0;
-  if (truncates && of_.set_id.must_go(request, nullptr)) of_.set_id.clear_once(*node, request);
+  if (truncates && neighbours_.set_id.must_clear(request, nullptr))
+    neighbours_.set_id.clear_once(*node, request);
   info->direct_io = opened->handle->direct;
   info->keep_cache = opened->keep_cache;
   info->fh = keep(std::move(opened->handle));
@@ -175,39 +176,40 @@ void FileRequests::open(fuse_req_t request, fuse_ino_t number, fuse_file_info* i
 
 void FileRequests::create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
                           fuse_file_info* info) {
-  auto directory = of_.nodes.find(parent);
+  auto directory = neighbours_.nodes.find(parent);
   if (!directory) return reply(request, fail(Code::kStale, "mount.create"));
   client::OpenFlags wanted{.read = true, .write = true, .create = true};
   wanted.exclusive = (info->flags & O_EXCL) != 0;
   wanted.truncate = (info->flags & O_TRUNC) != 0;
-  wanted.append = appends(info->flags, of_.exchange.allows_mmap());
-  auto file =
-      of_.filesystem.create(directory->file, name, wanted,
-                            owner_of(request, *directory, mode & ~static_cast<mode_t>(S_IFMT)));
+  wanted.append = appends(info->flags, neighbours_.exchange.allows_mmap());
+  auto file = neighbours_.filesystem.create(
+      directory->file, name, wanted,
+      owner_of(request, *directory, mode & ~static_cast<mode_t>(S_IFMT)));
   if (!file) return reply(request, fail(file.error()));
   Attributes attributes = (*file)->attributes();
-  auto node = of_.nodes.find_or_make(attributes, parent, name);
+  auto node = neighbours_.nodes.find_or_make(attributes, parent, name);
   if (!node) return reply(request, fail(node.error()));
-  of_.nodes.begin_session(*node);
+  neighbours_.nodes.begin_session(*node);
   auto handle = std::make_unique<Handle>();
   handle->node = *node;
   handle->of_user = fuse_req_ctx(request)->uid != 0;
-  if (wanted.truncate && attributes.version != 0 && of_.set_id.must_go(request, nullptr)) {
-    of_.set_id.clear_once(**node, request);
+  if (wanted.truncate && attributes.version != 0 &&
+      neighbours_.set_id.must_clear(request, nullptr)) {
+    neighbours_.set_id.clear_once(**node, request);
   }
   handle->writes = true;  // even a file that is created for reading is committed at its close
   handle->file = std::move(*file);
   // A new file without bytes has no pages in the cache: its node can serve its first version.
   (*node)->changed = wanted.truncate && attributes.version != 0;
   handle->refreshes = (*node)->refreshes.load();
-  handle->direct = wanted.append || of_.choice.is_direct(**node, info->flags, false);
+  handle->direct = wanted.append || neighbours_.choice.is_direct(**node, info->flags, false);
   info->direct_io = handle->direct;
   info->keep_cache = false;
   fuse_entry_param entry = Entries::entry_of(**node, attributes);
   info->fh = keep(std::move(handle));
   if (fuse_reply_create(request, &entry, info) == -ENOENT) {
     end_open(handle_of(info));
-    of_.nodes.forget(entry.ino, 1);
+    neighbours_.nodes.forget(entry.ino, 1);
   }
 }
 
@@ -221,14 +223,14 @@ void FileRequests::read(fuse_req_t request, std::size_t size, off_t offset, fuse
   // A lock has made another open of this node go on with the newest version.
   if (const std::uint64_t refreshes = handle.node->refreshes; handle.refreshes != refreshes) {
     if (const Status now = handle.writes ? Status{} : handle.file->refresh(); !now) {
-      return reply_for(of_.nodes, *handle.node, request, now);
+      return reply_for(neighbours_.nodes, *handle.node, request, now);
     }
     handle.refreshes = refreshes;
   }
   auto seen = client::view(*handle.file, from, size);
-  if (!seen) return reply_for(of_.nodes, *handle.node, request, fail(seen.error()));
+  if (!seen) return reply_for(neighbours_.nodes, *handle.node, request, fail(seen.error()));
   if (*seen) {
-    of_.counts.count_read(seen->bytes().size());
+    neighbours_.counts.count_read(seen->bytes().size());
     fuse_reply_buf(request, reinterpret_cast<const char*>(seen->bytes().data()),
                    seen->bytes().size());
     return;
@@ -237,8 +239,8 @@ void FileRequests::read(fuse_req_t request, std::size_t size, off_t offset, fuse
   if (!buffer.usable()) return reply(request, fail(Code::kNoMemory, "mount.read"));
   MutableByteSpan out = buffer.first(size);
   auto count = handle.file->read(from, out);
-  if (!count) return reply_for(of_.nodes, *handle.node, request, fail(count.error()));
-  of_.counts.count_read(*count);
+  if (!count) return reply_for(neighbours_.nodes, *handle.node, request, fail(count.error()));
+  neighbours_.counts.count_read(*count);
   fuse_reply_buf(request, reinterpret_cast<const char*>(out.data()), *count);
 }
 
@@ -253,18 +255,18 @@ void FileRequests::write(fuse_req_t request, const char* bytes, std::size_t size
   ReceiveBuffer* received = ReceiveBuffer::of_this_thread();
   Status done = received != nullptr ? received->write(*handle.file, from, span)
                                     : handle.file->write(from, span);
-  if (!done) return reply_for(of_.nodes, node, request, done);
-  of_.counts.count_write(size);
+  if (!done) return reply_for(neighbours_.nodes, node, request, done);
+  neighbours_.counts.count_write(size);
   handle.calls.fetch_add(1, std::memory_order_relaxed);
   handle.call_bytes.fetch_add(size, std::memory_order_relaxed);
-  if (of_.set_id.must_go(request, &handle)) of_.set_id.clear_once(node, request);
+  if (neighbours_.set_id.must_clear(request, &handle)) neighbours_.set_id.clear_once(node, request);
   if (!node.changed.load(std::memory_order_relaxed)) node.changed = true;
   if (node.mtime_is_set) {
     const WriterLock lock(node.mutex);
     node.mtime_set.reset();
     node.mtime_is_set = false;
   }
-  if (handle.direct) of_.cache.drop_pages(node, offset, size);
+  if (handle.direct) neighbours_.cache.drop_pages(node, offset, size);
   fuse_reply_write(request, size);
 }
 
@@ -282,13 +284,13 @@ Status FileRequests::commit(Handle& handle, bool closes) {
     node.last = after;
   }
   // A writer without the right to keep set-ID bits has written the committed bytes.
-  of_.set_id.clear_at_commit(node, after);
+  neighbours_.set_id.clear_at_commit(node, after);
   if (!mtime) return {};
   msg::SetAttributes change;
   change.file = node.file;
   change.mask = static_cast<std::uint32_t>(msg::SetMask::kMtime);
   change.mtime_ns = *mtime;
-  STDCHK_TRY(of_.filesystem.set_attributes(change));
+  STDCHK_TRY(neighbours_.filesystem.set_attributes(change));
   const WriterLock lock(node.mutex);
   if (node.mtime_set == mtime) {
     node.mtime_set.reset();
@@ -305,7 +307,7 @@ void FileRequests::flush(fuse_req_t request, fuse_file_info* info) {
   if (!handle.writes || handle.node->unlinked) {
     return locker_.closed(handle, owner, [request] { fuse_reply_err(request, 0); });
   }
-  CallerState caller = look_at_caller(fuse_req_ctx(request)->pid, fuse_req_ctx(request)->uid);
+  CallerState caller = inspect_caller(fuse_req_ctx(request)->pid, fuse_req_ctx(request)->uid);
   bool part =
       caller == CallerState::kKilled || (caller == CallerState::kUnseen && !commit_unseen_writers_);
   if (part) {
@@ -315,7 +317,7 @@ void FileRequests::flush(fuse_req_t request, fuse_file_info* info) {
   // Commits before the release: the next owner of these locks must see the bytes.
   const Status committed = commit(handle, true);
   locker_.closed(handle, owner, [this, request, node = handle.node, committed] {
-    reply_for(of_.nodes, *node, request, committed);
+    reply_for(neighbours_.nodes, *node, request, committed);
   });
 }
 
@@ -325,13 +327,13 @@ void FileRequests::fsync(fuse_req_t request, fuse_file_info* info) {
     fuse_reply_err(request, 0);
     return;
   }
-  reply_for(of_.nodes, *handle.node, request, handle.file->sync());
+  reply_for(neighbours_.nodes, *handle.node, request, handle.file->sync());
 }
 
 /// Says kNoSpace when the pool cannot take so many bytes more now. Nothing is reserved: others may
 /// take the space before the bytes are written.
 Status FileRequests::check_room(std::uint64_t bytes) {
-  STDCHK_ASSIGN(const auto pool, of_.filesystem.stat_pool());
+  STDCHK_ASSIGN(const auto pool, neighbours_.filesystem.stat_pool());
   if (bytes > pool.free_bytes + pool.evictable_bytes) {
     return fail(Code::kNoSpace, "mount.fallocate");
   }
@@ -359,7 +361,7 @@ Status FileRequests::allocate(Handle& handle, int mode, std::uint64_t from, std:
   } else if (kind != 0) {
     return fail(Code::kUnsupported, "mount.fallocate");
   }
-  STDCHK_TRY(check_room(unwritten_in(*handle.file, from, end)));
+  STDCHK_TRY(check_room(bytes_without_data(*handle.file, from, end)));
   if (end <= size) return {};
   if (keeps_size) return {};
   handle.node->changed = true;
@@ -373,8 +375,8 @@ void FileRequests::fallocate(fuse_req_t request, int mode, off_t offset, off_t l
   auto end = from + static_cast<std::uint64_t>(length);
   if (end > limits::kFileBytesMax) return reply(request, fail(Code::kTooLarge, "mount.fallocate"));
   // The kernel says nothing of it here; on its own file systems it takes the bits away.
-  if (fuse_req_ctx(request)->uid != 0) of_.set_id.clear_once(*handle.node, request);
-  reply_for(of_.nodes, *handle.node, request, allocate(handle, mode, from, end));
+  if (fuse_req_ctx(request)->uid != 0) neighbours_.set_id.clear_once(*handle.node, request);
+  reply_for(neighbours_.nodes, *handle.node, request, allocate(handle, mode, from, end));
 }
 
 /// lseek(2) with SEEK_DATA and SEEK_HOLE; the kernel does all others itself. The answer ENOSYS
@@ -420,11 +422,11 @@ void FileRequests::end_open(Handle& handle) {
       log::error("A close failed: {}", describe(closed.error()));
     }
   }
-  of_.choice.learn(handle);
+  neighbours_.choice.learn(handle);
   handle.file.reset();
   bool tell = handle.writes && node->changed && !node->unlinked;
-  of_.nodes.end_open(node, handle.writes);
-  if (tell) of_.cache.expire_node(*node);
+  neighbours_.nodes.end_open(node, handle.writes);
+  if (tell) neighbours_.cache.expire_node(*node);
   const MutexLock lock(mutex_);
   handles_.erase(&handle);
 }

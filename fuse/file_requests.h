@@ -73,7 +73,7 @@ class FileRequests {
   Status check_room(std::uint64_t bytes);
   Status allocate(Handle& handle, int mode, std::uint64_t from, std::uint64_t end);
 
-  const Neighbours of_;
+  const Neighbours neighbours_;
   const bool commit_unseen_writers_;
   Locker locker_;
   Mutex mutex_;

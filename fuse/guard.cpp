@@ -54,10 +54,10 @@ class Ward {
   bool was_told_to_end() const { return told_; }
 
  private:
-  void hear();
+  void read_messages();
   bool has_ended(int& status);
   void count_silence();
-  void end_the_dead();
+  void abort_connection_of_dead_child();
 
   const pid_t pid_;
   int pulse_;
@@ -77,14 +77,14 @@ int Ward::watch() {
     const int count = ::poll(ready.data(), ready.size(), kTickMs);
     if (count == 0) {
       count_silence();
-      end_the_dead();
+      abort_connection_of_dead_child();
     }
-    if (count > 0 && ready[1].revents != 0) hear();
+    if (count > 0 && ready[1].revents != 0) read_messages();
     if (count > 0 && ready[0].revents != 0 && has_ended(status)) return status;
   }
 }
 
-void Ward::hear() {
+void Ward::read_messages() {
   std::array<char, 64> said{};
   const ssize_t length = ::read(pulse_, said.data(), said.size());
   if (length <= 0) {
@@ -119,7 +119,7 @@ void Ward::count_silence() {
 /// Ends the connection of a child that is dead but does not end. A thread of the child may notify
 /// the kernel of a changed name, and wait there unkillably for the directory's lock. The lock's
 /// owner may wait for an answer of the child, which the kernel still believes alive.
-void Ward::end_the_dead() {
+void Ward::abort_connection_of_dead_child() {
   if (read_process_state(pid_).state != 'Z') return;
   if (++dead_ticks_ != kDeadTicksMax) return;
   log::error(
@@ -170,7 +170,7 @@ int guard(const GuardOptions& options, const std::function<int(const Pulse&)>& s
     const int status = ward.watch();
     const bool was_cut = status == 0 && !ward.was_told_to_end() && is_dead(options.mountpoint);
     if (WIFEXITED(status) && !was_cut) {
-      // Unmount what an earlier child has left, if this child failed to replace it.
+      // Unmount the dead mount of an earlier child, if this child failed to replace it.
       unmount_dead(options.mountpoint);
       return WEXITSTATUS(status);
     }

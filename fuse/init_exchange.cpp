@@ -38,7 +38,7 @@ std::uint32_t word(const std::byte* bytes, std::size_t size, std::size_t offset)
   return value;
 }
 
-/// libfuse 3.14 gives these flags to nobody.
+/// libfuse 3.14 does not pass these flags on.
 bool kills(const std::byte* bytes, std::size_t size) {
   fuse_in_header header;
   if (size < sizeof(header)) return false;

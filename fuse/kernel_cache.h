@@ -11,7 +11,7 @@
 
 namespace stdchk::mount {
 
-/// A KernelCache makes the kernel drop what it caches of names, attributes and pages.
+/// A KernelCache makes the kernel drop cached names, attributes and pages.
 ///
 /// Threads: any. The notifier's thread does the work: callers of entry_changed() and
 ///   file_changed() must not wait.

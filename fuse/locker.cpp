@@ -40,8 +40,8 @@ msg::SetLock whole_file(FileId file, msg::LockSpace space, std::uint64_t owner) 
 
 }  // namespace
 
-/// A Wait is what the kernel's INTERRUPT finds: which wait to end. It lives until its request is
-/// answered.
+/// A Wait tells a handler of the kernel's INTERRUPT which wait to end. It lives until its request
+/// is answered.
 struct Locker::Wait {
   // Clang 14 cannot make an aggregate by parentheses.
   Wait(client::Filesystem& of, std::uint64_t number) : filesystem(of), ticket(number) {}

@@ -117,7 +117,7 @@ class NodeTable {
   /// no session is open. Returns kRefresh when `node` is not the current node, or has readers,
   /// which must keep their version. With `insist`, always returns kGo.
   OpenTurn begin_open(const NodePtr& node, bool write, bool insist);
-  /// Ends what begin_open() or begin_session() has begun.
+  /// Ends an open that begin_open() or begin_session() has begun.
   void end_open(const NodePtr& node, bool write);
   /// Makes `node` the session's node of a file that was just created.
   void begin_session(const NodePtr& node);

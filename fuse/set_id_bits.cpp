@@ -23,7 +23,7 @@ bool is_of_group(fuse_req_t request, std::uint32_t gid) {
 
 }  // namespace
 
-bool SetIdBits::must_go(fuse_req_t request, const Handle* handle) const {
+bool SetIdBits::must_clear(fuse_req_t request, const Handle* handle) const {
   if (const auto kills = exchange_.kills_set_id()) return *kills;
   return fuse_req_ctx(request)->uid != 0 || (handle != nullptr && handle->of_user);
 }
@@ -42,8 +42,9 @@ void SetIdBits::clear_at_commit(Node& node, const Attributes& now) {
   if (node.set_id_killed.exchange(false)) clear_from(node, nullptr, now);
 }
 
-/// With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves this to the file system: who writes to a file
-/// must not leave it runnable as its owner or group. Without a request: at a commit.
+/// Removes set-ID bits after a write, so that no program with changed content runs as the file's
+/// owner or group. With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves this to the file system. Without
+/// a request: at a commit.
 void SetIdBits::clear_from(Node& node, fuse_req_t request, const Attributes& now) {
   const auto set = now.mode & static_cast<std::uint32_t>(S_ISUID | S_ISGID);
   std::uint32_t drops = set & static_cast<std::uint32_t>(S_ISUID);

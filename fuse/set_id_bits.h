@@ -20,7 +20,7 @@ class SetIdBits {
   /// Whether the caller may not leave set-ID bits on what it changes, as the kernel says with
   /// FUSE_HANDLE_KILLPRIV_V2. Otherwise every user but root may not. Pages that the kernel has
   /// collected come from itself: then the user who has opened the file counts.
-  bool must_go(fuse_req_t request, const Handle* handle) const;
+  bool must_clear(fuse_req_t request, const Handle* handle) const;
   /// Clears the bits once; later writes skip this until a chmod or a commit.
   void clear_once(Node& node, fuse_req_t request);
   /// Clears the bits of the mode that the pool has: another mount, or another name of the file, may

@@ -29,8 +29,8 @@ struct Folder {
   std::string path;
   stdchk_dir* list = nullptr;
   int fd = -1;
-  int dots = 0;   ///< how many of "." and ".." were told
-  long told = 0;  ///< entries that were told
+  int dots = 0;       ///< how many of "." and ".." were returned
+  long returned = 0;  ///< entries that were returned
   dirent entry{};
 };
 
@@ -53,7 +53,7 @@ bool read_list(Folder& folder) {
   if (folder.list != nullptr) stdchk_closedir(folder.list);
   folder.list = list;
   folder.dots = 0;
-  folder.told = 0;
+  folder.returned = 0;
   return true;
 }
 
@@ -70,7 +70,7 @@ DIR* open_folder(const std::string& path, int fd) {
 dirent* tell(Folder& folder, const char* name, std::uint64_t id, mode_t mode) {
   folder.entry = {};
   folder.entry.d_ino = id;
-  folder.entry.d_off = ++folder.told;
+  folder.entry.d_off = ++folder.returned;
   folder.entry.d_reclen = sizeof(dirent);
   folder.entry.d_type = IFTODT(mode);
   const std::size_t length = std::min(std::strlen(name), sizeof(folder.entry.d_name) - 1);
@@ -147,14 +147,14 @@ void rewinddir(DIR* dir) noexcept {
 
 long telldir(DIR* dir) noexcept {
   Folder* folder = ours(dir);
-  return folder != nullptr ? folder->told : STDCHK_REAL(telldir)(dir);
+  return folder != nullptr ? folder->returned : STDCHK_REAL(telldir)(dir);
 }
 
 void seekdir(DIR* dir, long place) noexcept {
   Folder* folder = ours(dir);
   if (folder == nullptr) return STDCHK_REAL(seekdir)(dir, place);
   if (!read_list(*folder)) return;
-  while (folder->told < place && next(*folder) != nullptr) {
+  while (folder->returned < place && next(*folder) != nullptr) {
   }
 }
 

@@ -75,7 +75,7 @@ std::optional<int> set_times(int fd, const Times& times) {
   if (set != 0 || file->is_folder() || (file->flags & O_ACCMODE) == O_RDONLY) return set;
   file->atime_ns = times.atime_ns;
   file->mtime_ns = times.mtime_ns;
-  file->keeps_times = true;
+  file->preserves_times = true;
   return 0;
 }
 

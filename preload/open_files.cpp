@@ -54,7 +54,7 @@ void complain(const OpenFile& file) {
                stdchk_error());
 }
 
-/// exit(3) closes what is open, as the kernel does.
+/// exit(3) closes open files of the pool, as the kernel closes other files.
 [[gnu::destructor]] void commit_what_is_open() {
   bool failed = false;
   for (const OpenFilePtr& file : OpenFiles::all().take_all()) {
@@ -164,7 +164,7 @@ int end(OpenFile& file) {
   stdchk_file* ended = file.file;
   file.file = nullptr;
   const int closed = stdchk_close(ended);
-  if (closed != 0 || !file.keeps_times) return closed;
+  if (closed != 0 || !file.preserves_times) return closed;
   return stdchk_utimens(pool(), file.path.c_str(), file.atime_ns, file.mtime_ns);
 }
 

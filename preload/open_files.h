@@ -28,7 +28,7 @@ struct OpenFile {
   std::uint64_t position STDCHK_GUARDED_BY(mutex) = 0;
   /// futimens(3) came after the last write: end() sets the times again, because a commit changes
   /// them.
-  std::atomic<bool> keeps_times{false};
+  std::atomic<bool> preserves_times{false};
   std::int64_t atime_ns = 0;
   std::int64_t mtime_ns = 0;
 

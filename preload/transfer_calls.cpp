@@ -29,7 +29,7 @@ ssize_t read_at(OpenFile& file, void* bytes, size_t count, std::uint64_t offset)
 }
 
 ssize_t write_at(OpenFile& file, const void* bytes, size_t count, std::uint64_t offset) {
-  file.keeps_times = false;
+  file.preserves_times = false;
   return moves(file) ? stdchk_pwrite(file.file, bytes, count, offset) : -1;
 }
 

@@ -12,7 +12,7 @@ namespace stdchk::shims {
 // The marker of a complete set. The pool drains it after all other files of the set.
 constexpr const char* kMarker = "stdchk.complete";
 
-// A SetNote is what the marker of a set holds.
+// A SetNote is the content of a set's marker file.
 struct SetNote {
   std::int64_t id = 0;  // grows from set to set
   std::int64_t flags = 0;

@@ -55,7 +55,7 @@ int run_up(UpOptions& up) {
       fmt::print("export STDCHK_MANAGER={} STDCHK_SECRET_FILE={}\n",
                  shell_word(pool->manager_address), shell_word(pool->secret_file()));
     }
-    if (up.batch.all_nodes) fmt::print("{}", end_traps(*pool, up.invocation.program));
+    if (up.batch.all_nodes) fmt::print("{}", trap_commands(*pool, up.invocation.program));
     fmt::print(stderr, "{}", describe_pool(*pool, up));
     return kExitGood;
   }

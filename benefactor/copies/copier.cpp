@@ -24,7 +24,7 @@ ExpectedChunk expected_at(std::uint64_t offset, const msg::CopyExtents::Copy& co
 }
 
 /// Returns true when the copy in the arena is the expected chunk, by its name if it has one.
-bool is_right(ByteSpan arena, const msg::CopyExtents::Copy& copy) {
+bool has_expected_content(ByteSpan arena, const msg::CopyExtents::Copy& copy) {
   const ExpectedChunk expected = expected_at(copy.to_offset, copy);
   const auto extent = find_extent(arena, expected);
   return extent && check_chunk(*extent, expected);
@@ -93,7 +93,7 @@ void Copier::start_next() {
       current_.reset();
       continue;
     }
-    request.timer = reactor_.schedule_at(request.deadline, [this] { end_late(); });
+    request.timer = reactor_.schedule_at(request.deadline, [this] { end_overdue(); });
     request.source = &sources_.of(request.wanted.client, request.wanted.source);
     if (request.source->ready()) {
       linked(*request.source, true);
@@ -104,7 +104,7 @@ void Copier::start_next() {
 }
 
 /// Drops the link, and with it every read of the late request.
-void Copier::end_late() {
+void Copier::end_overdue() {
   log::warning("copies from benefactor {} were not made in time", current_->wanted.source.id.value);
   for (const auto& read : current_->reads) read->forget();
   sources_.erase(current_->wanted.source.id);
@@ -172,7 +172,7 @@ void Copier::check() {
     for (std::uint32_t i = 0; i < copies.size(); ++i) {
       if (!came[i]) {
         reply.failed.push_back(i);
-      } else if (!is_right(config_.arena, copies[i])) {
+      } else if (!has_expected_content(config_.arena, copies[i])) {
         reply.corrupt.push_back(i);
       } else {
         config_.counts->copied_bytes.fetch_add(copies[i].length, std::memory_order_relaxed);

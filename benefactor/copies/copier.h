@@ -61,7 +61,7 @@ class Copier final : public SourceReader {
   struct Request;
 
   void start_next();
-  void end_late();
+  void end_overdue();
   void linked(const Source& source, bool attached);
   void read_more();
   void read_done(std::uint32_t index, const Status& status) override;

@@ -71,7 +71,7 @@ class Source final : public rpc::PeerHandler {
   Lifetime lifetime_;
 };
 
-/// Sources of one who reads from several benefactors.
+/// A Sources holds the Source of each benefactor that a copier or a stripe builder reads from.
 class Sources {
  public:
   /// As of each Source.

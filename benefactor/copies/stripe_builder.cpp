@@ -164,7 +164,7 @@ void StripeBuilder::start_next() {
       answer(refuse(ready.error().code, "The stripe is not a valid one."));
       continue;
     }
-    current_->timer = reactor_.schedule_at(current_->deadline, [this] { end_late(); });
+    current_->timer = reactor_.schedule_at(current_->deadline, [this] { end_overdue(); });
     link();
   }
 }
@@ -335,7 +335,7 @@ void StripeBuilder::answer(rpc::Answer answer) {
 }
 
 /// Drops the links to the sources, and with them every read of the late request.
-void StripeBuilder::end_late() {
+void StripeBuilder::end_overdue() {
   log::warning("a stripe was not made in time");
   for (const auto& read : current_->reads) read->forget();
   {

@@ -69,7 +69,7 @@ class StripeBuilder final : public SourceReader {
   void computed(std::uint64_t number);
   void count(const Request& request, const rpc::Answer& answer) const;
   void answer(rpc::Answer answer);
-  void end_late();
+  void end_overdue();
 
   Reactor& reactor_;
   Config config_;

@@ -27,14 +27,14 @@ bool is_drain_directory(const DrainFolder& root) {
 
 /// Returns true when the file system keeps the times that it is given. Some file systems accept
 /// futimens(2) and ignore it. Also returns true when the test file cannot be made.
-bool keeps_times(const DrainFolder& root) {
+bool preserves_times(const DrainFolder& root) {
   const auto folder = root.folder(msg::kTemporaryFolder);
   const auto file = folder ? folder->create_unnamed() : Outcome<Descriptor>();
   if (!folder || !file) return true;
   const timespec times[2] = {{0, UTIME_OMIT}, kLongAgo};
   struct stat there {};
   if (::futimens(file->get(), times) != 0 || ::fstat(file->get(), &there) != 0) return false;
-  return is_time_of(to_ns(kLongAgo), there.st_mtim);
+  return equals_stored_time(to_ns(kLongAgo), there.st_mtim);
 }
 
 Outcome<bool> is_there(const DrainDirectory& directory, const DrainFolder& root,
@@ -49,7 +49,7 @@ Outcome<bool> is_there(const DrainDirectory& directory, const DrainFolder& root,
   return S_ISREG(there->st_mode) &&
          static_cast<std::uint64_t>(there->st_size) == wanted.size_bytes &&
          directory.may_belong(root, *there, wanted.uid) &&
-         (is_time_of(wanted.mtime_ns, there->st_mtim) || !keeps_times(root));
+         (equals_stored_time(wanted.mtime_ns, there->st_mtim) || !preserves_times(root));
 }
 
 }  // namespace

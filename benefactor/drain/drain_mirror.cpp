@@ -203,8 +203,8 @@ Done mirror_attributes(const Mirror& in) {
 /// Returns true when the folder may get the owner that the pool says. A folder of the draining user
 /// may have been moved there from elsewhere. So its owner changes only while the folder is empty,
 /// or where no other user could move folders.
-bool may_be_given(const Mirror& in, const Place& place, const DrainFolder& folder,
-                  const struct stat& there) {
+bool may_set_owner(const Mirror& in, const Place& place, const DrainFolder& folder,
+                   const struct stat& there) {
   if (in.directory.may_belong(in.root, there, in.change.uid)) return true;
   const auto makers = maker_owners(in.directory, in.root);
   if (std::ranges::find(makers, there.st_uid) == makers.end()) return false;
@@ -227,7 +227,7 @@ Done mirror_make_directory(const Mirror& in) {
   if (::fstat(way.get(), &there) != 0) return storage_problem("looking at", place->path, errno);
   const DrainFolder folder(
       Descriptor(::openat(way.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
-  if (!may_be_given(in, *place, folder, there)) {
+  if (!may_set_owner(in, *place, folder, there)) {
     log::warning(
         "the folder {} in the drain directory belongs to uid {}, and in the pool to uid "
         "{}: it keeps its owner and mode",
@@ -325,7 +325,8 @@ Done mirror_special(const Mirror& in) {
   if (::mknodat(made->folder.get(), made->name.c_str(), type | bits, 0) != 0) {
     return storage_problem("making the special file", place->path, errno);
   }
-  // Only root may give a file to its owner. Nobody reads bytes of it, so a failure is no fault.
+  // Only root may give a file to its owner. No program reads bytes of a FIFO or socket, so a
+  // failure is no fault.
   [[maybe_unused]] const int given = ::fchownat(made->folder.get(), made->name.c_str(), change.uid,
                                                 change.gid, AT_SYMLINK_NOFOLLOW);
   [[maybe_unused]] const int set = ::fchmodat(made->folder.get(), made->name.c_str(), bits, 0);

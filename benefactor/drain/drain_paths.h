@@ -39,17 +39,18 @@ Outcome<DrainFolder> open_root(const DrainDirectory& directory);
 Outcome<Place> find_place(const DrainFolder& root, const std::string& path, Missing missing);
 /// Makes the folder of temporary files. Returns true only to the first caller on all hosts.
 Outcome<bool> make_temporary_folder(const DrainFolder& root);
-/// The place of the temporary file (file, number); makes the folder. Refuses a folder in which
-/// another user could put files of his own in the place of temporary ones.
+/// Returns the place of the temporary file of (file, number), and makes its folder. Refuses a
+/// folder in which another user could replace temporary files.
 Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolder& root,
                                FileId file, std::uint64_t number);
 /// Owners that a temporary file of this pool may have.
 std::vector<std::uint32_t> maker_owners(const DrainDirectory& directory, const DrainFolder& root);
 
-/// Whether nobody but root and who drains may remove or replace a name in a folder of that status.
+/// Returns true when only root and the draining user may remove or replace names in a folder with
+/// this status.
 bool is_closed_to_others(const struct stat& folder, const std::vector<std::uint32_t>& makers);
 
-/// Makes what happened in the folder durable.
+/// Makes changes of names in the folder durable.
 Outcome<void> sync_folder(const DrainFolder& folder, std::string_view path);
 
 }  // namespace stdchk::benefactor

@@ -218,7 +218,7 @@ Outcome<void> FileDrainer::write_and_sync(Writing& writing) {
   return storage_problem("syncing", writing.place.path, errno);
 }
 
-/// The written bytes, as the storage returns them.
+/// Reads the written bytes back from the storage, and compares them with their checksums.
 Outcome<void> FileDrainer::verify(Writing& writing) {
   const int fd = writing.file.get();
   // The cache would answer instead of the storage. Advice only: some file systems ignore it.
@@ -299,7 +299,7 @@ Outcome<msg::DrainFinish::Reply> FileDrainer::finish(const msg::DrainFinish& req
     const auto there = to->folder.status(to->name);
     if (there && S_ISREG(there->st_mode) &&
         static_cast<std::uint64_t>(there->st_size) == request.size_bytes &&
-        is_time_of(request.mtime_ns, there->st_mtim) &&
+        equals_stored_time(request.mtime_ns, there->st_mtim) &&
         directory_.may_belong(*root, *there, request.uid)) {
       if (auto synced = sync_folder(to->folder, to->path); !synced) return problem(synced.error());
       return msg::DrainFinish::Reply{};

@@ -35,7 +35,7 @@ class LogMemory {
   std::uint64_t taken_bytes() const { return taken_bytes_; }
   /// The first `bytes` can be used.
   bool ensure(std::uint64_t bytes);
-  /// Gives back what lies behind the first `bytes`, but never of the base.
+  /// Returns memory behind the first `bytes` to the system, but never memory of the base.
   void trim(std::uint64_t bytes);
 
  private:

@@ -40,7 +40,7 @@ void Jobs::start(Worker worker, Order order, Work work) {
   add(this->worker(own), std::move(order), std::move(work));
 }
 
-void Jobs::start_in_line(JobLines::Line line, Order order, Work work) {
+void Jobs::start_in_order(JobLines::Line line, Order order, Work work) {
   if (!names_) names_ = std::make_unique<JobLines>(worker(&Workers::names));
   struct OneLine final : Executor {
     OneLine(JobLines& to, JobLines::Line which) : lines(to), line(which) {}
@@ -53,7 +53,7 @@ void Jobs::start_in_line(JobLines::Line line, Order order, Work work) {
 }
 
 void Jobs::start_alone(Order order, Work work) {
-  start_in_line({false, ~made_}, std::move(order), std::move(work));
+  start_in_order({false, ~made_}, std::move(order), std::move(work));
 }
 
 /// Starts another thread when a job hangs. The storage of a file or a name may hang while other

@@ -16,14 +16,14 @@
 
 namespace stdchk::benefactor {
 
-/// An Order is what every request of the manager carries besides its message.
+/// An Order has the deadline, the answer's receiver and the manager of one request.
 struct Order {
   Time deadline{};
   rpc::Responder respond;
   std::weak_ptr<rpc::Peer> asked_by;  ///< a job whose link is gone is not begun
 };
 
-/// A Jobs has workers do what the manager asks for. It answers each job once: with the job's
+/// A Jobs has workers carry out the manager's requests. It answers each job once: with the job's
 /// answer, or at the deadline.
 ///
 /// Owns: the workers, unless the caller gives an executor. There are 3 threads for drain pieces, 2
@@ -50,7 +50,7 @@ class Jobs {
   void start(Worker worker, Order order, Work work);
   /// Runs a change of names in its line. The manager enforces all other orders; only repeats must
   /// stay in order here.
-  void start_in_line(JobLines::Line line, Order order, Work work);
+  void start_in_order(JobLines::Line line, Order order, Work work);
   /// Starts a job that changes no names, in a line of its own.
   void start_alone(Order order, Work work);
   /// Starts a drain of pieces of a file. `attempt` numbers the manager's attempts. Refuses the

@@ -68,7 +68,7 @@ void Leaver::hand_over() {
   const Duration time = critical ? std::min<Duration>(leave_time_, kCriticalTime) : leave_time_;
   if (time == Duration::zero()) return;
   handing_over_ = true;
-  bool told = ended_by() == SIGTERM;
+  bool is_terminating = ended_by() == SIGTERM;
   reactor_.resume();
   end_after(time);
   service_.leave([this](bool) {
@@ -76,8 +76,8 @@ void Leaver::hand_over() {
     reactor_.stop();
   });
   reactor_.run();
-  while (!ended_ && !told && ended_by() == SIGTERM) {
-    told = true;
+  while (!ended_ && !is_terminating && ended_by() == SIGTERM) {
+    is_terminating = true;
     reactor_.resume();
     reactor_.run();
   }

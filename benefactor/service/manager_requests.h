@@ -43,8 +43,8 @@ class ManagerRequests {
   void drain_into(const std::string& directory, std::uint64_t rate);
   /// Executes a request, and answers it.
   void serve(msg::Request request, Order order);
-  /// Gives up what the lost manager has asked for. A new manager gives the space to others, so
-  /// late work must not change the arena after the next registration.
+  /// Cancels the requests of the lost manager. A new manager gives the space to others, so late
+  /// work must not change the arena after the next registration.
   void lose_manager();
 
   std::size_t job_count() const { return jobs_.count(); }

@@ -146,7 +146,7 @@ void Registration::lose_manager(Error why) {
   }
   // After the loss of a link only, returns to the same manager: a standby counts each arrival as
   // lost to the manager.
-  timer_ = reactor_.schedule_after(had_one ? managers_.again() : managers_.next(),
+  timer_ = reactor_.schedule_after(had_one ? managers_.delay_before_retry() : managers_.next(),
                                    [this] { connect(); });
 }
 

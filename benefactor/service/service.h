@@ -16,7 +16,7 @@
 namespace stdchk::benefactor {
 
 /// A Service lends an arena. Its parts register with the manager (Registration), let clients attach
-/// and fence them (ClientLinks), and do what the manager asks for (ManagerRequests).
+/// and fence them (ClientLinks), and carry out the manager's requests (ManagerRequests).
 ///
 /// Owns: its parts. The caller owns the arena and the endpoints, which must outlive the service,
 /// and adds the endpoints to the reactor. Threads: the reactor's, and the workers of Jobs.

@@ -16,7 +16,7 @@ constexpr std::uint64_t kComparedMax = 64 * limits::kMiB;
 constexpr std::size_t kComparedAtOnce = 256 * limits::kKiB;
 
 /// Compares the bytes of two files in [from, end).
-Result<bool> begin_alike(File& one, File& other, std::uint64_t from, std::uint64_t end) {
+Result<bool> have_equal_ranges(File& one, File& other, std::uint64_t from, std::uint64_t end) {
   std::vector<std::byte> ones(kComparedAtOnce);
   std::vector<std::byte> others(kComparedAtOnce);
   while (from < end) {
@@ -130,7 +130,7 @@ Status BlockingFile::usable() const {
 /// Repeats `step` until it ends. The deadline starts anew whenever `progress()` has changed,
 /// because a large call may take longer than one deadline.
 template <class Progress, class Step>
-Status BlockingFile::while_it_moves(Lock& lock, Progress progress, Step step) {
+Status BlockingFile::repeat_while_progressing(Lock& lock, Progress progress, Step step) {
   for (;;) {
     const auto before = progress();
     Status status = filesystem_.wait(lock, filesystem_.deadline(), step);
@@ -156,7 +156,7 @@ Result<std::size_t> BlockingFile::read(std::uint64_t offset, MutableByteSpan out
   STDCHK_TRY(usable());
   std::size_t done = 0;
   const DrainedReader::Wait waits(filesystem_.engine().reader().drained(), file_.owner());
-  STDCHK_TRY(waits.end(while_it_moves(
+  STDCHK_TRY(waits.end(repeat_while_progressing(
       lock, [&] { return done; },
       [&]() STDCHK_REQUIRES(engine_lock) -> Status {
         if (Status may = waits.check(); !may) return may;
@@ -170,7 +170,7 @@ Result<std::optional<std::uint64_t>> BlockingFile::seek(std::uint64_t offset, Se
   STDCHK_TRY(usable());
   std::uint64_t at = offset;
   bool found = false;
-  STDCHK_TRY(while_it_moves(
+  STDCHK_TRY(repeat_while_progressing(
       lock, [&] { return at; },
       [&]() STDCHK_REQUIRES(engine_lock) -> Status { return file_.seek(lock, what, at, found); }));
   return found ? std::optional(at) : std::nullopt;
@@ -205,7 +205,7 @@ Status BlockingFile::write(std::uint64_t offset, ByteSpan bytes) {
   std::size_t done = 0;
   changed_ = true;
   WindowWait window(filesystem_.engine());
-  const Status status = while_it_moves(
+  const Status status = repeat_while_progressing(
       lock, [&] { return done; },
       [&]() STDCHK_REQUIRES(engine_lock) {
         return window.note(file_.write(lock, offset, bytes, done));
@@ -271,7 +271,7 @@ Status BlockingFile::wait_for(Lock& lock, const std::function<Result<CompletionP
     STDCHK_ASSIGN(done, begin());
     return {};
   }));
-  return while_it_moves(
+  return repeat_while_progressing(
       lock, [&] { return done->moved; },
       [&]() STDCHK_REQUIRES(engine_lock) -> Status {
         if (!done->done()) return fail(Code::kWouldBlock, "client.file");
@@ -364,8 +364,8 @@ bool BlockingFile::dirty(Lock&) const {
   return session.content().dirty() && (changed_ || session.openers == 1);
 }
 
-/// Waits until the manager has ended the session: whoever opens the name next then finds the
-/// content from before.
+/// Waits until the manager has ended the session. The next open of the name then finds the content
+/// from before the session.
 void BlockingFile::abort() {
   Lock lock(filesystem_.engine().shared().mutex);
   if (closed_ || !file_.writes()) return;
@@ -468,7 +468,7 @@ Result<std::unique_ptr<File>> BlockingFile::find_grown() {
   }
   const bool is_longer = grown->attributes().size_bytes > now.size_bytes;
   if (!is_longer || !same || *same + kComparedMax < now.size_bytes) return nullptr;
-  STDCHK_ASSIGN(const bool is_alike, begin_alike(*earlier, *grown, *same, now.size_bytes));
+  STDCHK_ASSIGN(const bool is_alike, have_equal_ranges(*earlier, *grown, *same, now.size_bytes));
   if (!is_alike) return nullptr;
   return grown;
 }

@@ -19,7 +19,7 @@ Status check_name(std::string_view name) {
 }  // namespace
 
 /// If this process writes the file, takes size and times from its session.
-Attributes BlockingNames::seen(Attributes attributes) {
+Attributes BlockingNames::with_session_state(Attributes attributes) {
   const Lock lock(engine().shared().mutex);
   const SessionPtr session = engine().sessions().find(attributes.id);
   if (session == nullptr || session->ended()) return attributes;
@@ -67,7 +67,7 @@ Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
     return found;
   }
   if (!known->attributes.has_value()) return fail(Code::kNotFound, "client.lookup");
-  return seen(*known->attributes);
+  return with_session_state(*known->attributes);
 }
 
 /// Fetches into the cache the names that a scan of the directory looks up next. Does not wait.
@@ -92,7 +92,7 @@ Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view n
   auto reply = ask_for(msg::Lookup{{}, parent, std::string(name)});
   if (reply.has_value()) {
     remember(parent, name, reply->attributes);
-    return seen(reply->attributes);
+    return with_session_state(reply->attributes);
   }
   if (reply.error().code == Code::kNotFound) {
     const Lock lock(engine().shared().mutex);
@@ -107,13 +107,13 @@ Result<Attributes> BlockingNames::attributes(FileId file) {
     const Lock lock(engine().shared().mutex);
     known = engine().metadata().attributes(file);
   }
-  if (known.has_value()) return seen(*known);
+  if (known.has_value()) return with_session_state(*known);
   STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}));
   {
     const Lock lock(engine().shared().mutex);
     engine().metadata().put(reply.attributes);
   }
-  return seen(reply.attributes);
+  return with_session_state(reply.attributes);
 }
 
 Result<Attributes> BlockingNames::attributes_fresh(FileId file) {
@@ -167,7 +167,8 @@ Result<std::vector<msg::DirectoryEntry>> BlockingNames::read_directory(FileId di
     engine().metadata().put_listing(directory, entries);
     for (const auto& entry : entries) note_name(entry.attributes.id, entry.name);
   }
-  for (msg::DirectoryEntry& entry : entries) entry.attributes = seen(entry.attributes);
+  for (msg::DirectoryEntry& entry : entries)
+    entry.attributes = with_session_state(entry.attributes);
   return entries;
 }
 
@@ -177,7 +178,7 @@ Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& chang
     const Lock lock(engine().shared().mutex);
     engine().metadata().put(reply.attributes);
   }
-  return seen(reply.attributes);
+  return with_session_state(reply.attributes);
 }
 
 /// Drops a negative cache entry for the name, and caches the attributes of the new file or folder.

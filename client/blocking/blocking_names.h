@@ -54,7 +54,7 @@ class BlockingNames : public BlockingQuestions {
   void remember(FileId parent, std::string_view name, const Attributes& attributes);
   template <class Reply>
   Result<Attributes> made(FileId parent, std::string_view name, const Result<Reply>& reply);
-  Attributes seen(Attributes attributes);
+  Attributes with_session_state(Attributes attributes);
   void look_ahead(FileId directory, std::string_view after);
 
   std::unordered_set<FileId> images_ STDCHK_GUARDED_BY(engine_lock);

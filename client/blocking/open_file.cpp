@@ -56,7 +56,7 @@ void OpenFile::drop_reserved() {
 }
 
 Status OpenFile::refresh(Lock& lock, const Attributes& newest) {
-  if (through_session()) return session_->refresh(newest);
+  if (uses_session()) return session_->refresh(newest);
   // A reader whose session has ended reads the committed version.
   if (map_ == nullptr || (map_->resolved && map_->attributes.version < newest.version)) {
     map_ = engine_.maps().open(file_);
@@ -65,7 +65,7 @@ Status OpenFile::refresh(Lock& lock, const Attributes& newest) {
   return opened(lock);
 }
 
-VersionMapPtr OpenFile::version_map() { return through_session() ? nullptr : base(); }
+VersionMapPtr OpenFile::version_map() { return uses_session() ? nullptr : base(); }
 
 Status OpenFile::compare(const OpenFile& other, std::optional<std::uint64_t>& same_bytes) {
   bool loads = false;
@@ -96,7 +96,7 @@ Status OpenFile::compare(const OpenFile& other, std::optional<std::uint64_t>& sa
 }
 
 void OpenFile::follow(const OpenFile& other) {
-  if (through_session()) return;
+  if (uses_session()) return;
   if (map_ != nullptr && map_->attributes.version >= other.map_->attributes.version) return;
   map_ = other.map_;
   ahead_until_ = 0;
@@ -110,14 +110,14 @@ void OpenFile::release(Lock&) {
 }
 
 Status OpenFile::opened(Lock&) const {
-  if (through_session() || map_ == nullptr) return {};
+  if (uses_session() || map_ == nullptr) return {};
   if (map_->error.has_value()) return fail(*map_->error);
   if (!map_->resolved) return would_block();
   return {};
 }
 
 Attributes OpenFile::attributes(Lock&) const {
-  if (through_session()) return session_->attributes();
+  if (uses_session()) return session_->attributes();
   if (map_ != nullptr) return map_->attributes;
   return session_->attributes();
 }
@@ -128,13 +128,13 @@ std::uint32_t OpenFile::owner() {
 }
 
 VersionMapPtr OpenFile::base() {
-  if (through_session()) return session_->base();
+  if (uses_session()) return session_->base();
   if (map_ == nullptr) map_ = engine_.maps().open(file_);
   return map_;
 }
 
 Result<std::uint64_t> OpenFile::size(Lock&) {
-  if (through_session()) {
+  if (uses_session()) {
     if (session_->error().has_value()) return fail(*session_->error());
     return session_->content().size();
   }
@@ -147,7 +147,7 @@ Result<std::uint64_t> OpenFile::size(Lock&) {
 Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t length) {
   Run run;
   run.length = length;
-  if (!through_session()) return locate_base(base(), offset, length);
+  if (!uses_session()) return locate_base(base(), offset, length);
   bool from_base = false;
   session_->content().overlay().visit(
       offset, offset + length, [&](std::uint64_t, std::uint64_t run_length, const Piece* piece) {
@@ -220,7 +220,7 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
   last_read_ = offset;
   next_read_ = offset + length;
   if (!sequential) ahead_until_ = 0;
-  if (through_session() && !session_->content().overlay().empty()) return;
+  if (uses_session() && !session_->content().overlay().empty()) return;
   const VersionMapPtr map = base();
   if (map == nullptr || !map->resolved || map->error.has_value()) return;
   Reader& reader = engine_.reader();
@@ -258,7 +258,7 @@ void OpenFile::read_ahead(std::uint64_t offset, std::uint64_t length) {
 
 /// Handles a failed read. kWouldBlock: the chunk may have moved, and the manager is asked for its
 /// new place.
-Status OpenFile::look_again(const Run& run, const Error& why) {
+Status OpenFile::find_lost_chunk_again(const Run& run, const Error& why) {
   const bool lost = why.code == Code::kDataLost;
   if (lost && run.written != nullptr && session_->equal().find_again(run.written))
     return would_block();
@@ -282,7 +282,7 @@ Status OpenFile::read(Lock& lock, std::uint64_t offset, MutableByteSpan out, std
         continue;
       }
       auto chunk = engine_.reader().get(lock, run.unit);
-      if (!chunk.has_value()) return look_again(run, chunk.error());
+      if (!chunk.has_value()) return find_lost_chunk_again(run, chunk.error());
       if (run.written != nullptr) run.written->searches = 0;
       {
         const Unlocked unlocked(lock);
@@ -351,7 +351,7 @@ Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t by
     return ReadView();
   }
   auto chunk = engine_.reader().get(lock, run.unit);
-  if (!chunk.has_value()) return tl::unexpected(look_again(run, chunk.error()).error());
+  if (!chunk.has_value()) return tl::unexpected(find_lost_chunk_again(run, chunk.error()).error());
   return ReadView(engine_, **chunk, ByteSpan((*chunk)->data + run.chunk_offset, wanted));
 }
 
@@ -410,7 +410,7 @@ Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
   // bytes into its processor's cache.
   if (*chunk != nullptr && !engine_.hasher().encrypts() &&
       session_->writer().mover_idles(session_->hashes().mover_count())) {
-    session_->hashes().add_for_mover(std::move(*chunk));
+    session_->hashes().add_for_reactor(std::move(*chunk));
   } else {
     engine_.hasher().finish_checksum(lock, std::move(*chunk));
   }

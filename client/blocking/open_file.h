@@ -79,14 +79,14 @@ class OpenFile {
     Slot* slot = nullptr;
     std::size_t bytes = 0;
   };
-  bool through_session() const STDCHK_REQUIRES(engine_lock) {
+  bool uses_session() const STDCHK_REQUIRES(engine_lock) {
     return session_ != nullptr && !session_->ended();
   }
   Result<std::uint64_t> size(Lock& lock) STDCHK_REQUIRES(engine_lock);
   Result<Run> locate(std::uint64_t offset, std::uint64_t length) STDCHK_REQUIRES(engine_lock);
   Result<Run> locate_base(const VersionMapPtr& map, std::uint64_t offset, std::uint64_t length)
       STDCHK_REQUIRES(engine_lock);
-  Status look_again(const Run& run, const Error& why) STDCHK_REQUIRES(engine_lock);
+  Status find_lost_chunk_again(const Run& run, const Error& why) STDCHK_REQUIRES(engine_lock);
   VersionMapPtr base() STDCHK_REQUIRES(engine_lock);
   void read_ahead(std::uint64_t offset, std::uint64_t length) STDCHK_REQUIRES(engine_lock);
   void copy_from_slot(Lock& lock, const Run& run, MutableByteSpan to) STDCHK_REQUIRES(engine_lock);

@@ -14,7 +14,7 @@
 
 namespace stdchk::client {
 
-/// A ClientState is what the parts of an engine share, apart from sessions and maps.
+/// A ClientState holds the state that the parts of an engine share, apart from sessions and maps.
 ///
 /// Owns: the buffers. Threads: any, with the engine's lock held.
 struct ClientState {

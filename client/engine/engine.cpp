@@ -156,8 +156,8 @@ void Engine::take_settings(const msg::PoolConfig& pool) {
   if (!config_.naming && settings.naming == Naming::kOff) settings.naming = Naming::kAuto;
 }
 
-/// Drops what depended on the last registration. In the same epoch, the client's lease ran out and
-/// the manager has given up its sessions. A manager of another epoch lets sessions resume.
+/// Drops state that depended on the last registration. In the same epoch, the client's lease ran
+/// out and the manager has given up its sessions. A manager of another epoch lets sessions resume.
 void Engine::forget_registration(bool same_epoch) {
   state_.metadata.forget_all();
   maps_.forget_pins();

@@ -9,7 +9,7 @@
 
 namespace stdchk::client {
 
-/// A SessionServices is what sessions use of the engine.
+/// A SessionServices offers the services of the engine to sessions.
 ///
 /// Threads: as SessionHost says.
 class SessionServices final : public SessionHost {

@@ -17,7 +17,7 @@ constexpr bool kChangesPending =
     kIsOneOf<M, msg::SetAttributes, msg::SetXattr, msg::Rename, msg::Remove>;
 
 /// Returns true when the manager may or may not have executed the request that failed.
-bool is_unsure(Code code) {
+bool is_outcome_unknown(Code code) {
   return code == Code::kManagerLost || code == Code::kDeadline || code == Code::kPeerLost ||
          code == Code::kCancelled || code == Code::kMalformed;
 }
@@ -85,7 +85,7 @@ void SessionTable::follow(Work::Call& call) {
       const SessionPtr changed = weak.lock();
       if (answer.has_value()) {
         note_change(request, *answer);
-      } else if (changed != nullptr && is_unsure(answer.error().error.code)) {
+      } else if (changed != nullptr && is_outcome_unknown(answer.error().error.code)) {
         changed->resumer().forbid_resume();
       }
     }

@@ -20,7 +20,7 @@ rpc::Answer failure(Code code, const char* where) {
 }
 
 /// True when the request ends something that otherwise stays as long as this client.
-bool must_arrive(const msg::Request& request) {
+bool must_be_delivered(const msg::Request& request) {
   return std::holds_alternative<msg::CloseSession>(request) ||
          std::holds_alternative<msg::Unpin>(request);
 }
@@ -158,7 +158,7 @@ void ManagerClient::on_register(rpc::Answer answer) {
   answered_last_ = reactor_.clock().now();
   heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
   listener_.on_registered(*reply, same);
-  if (!same) forget_given_up();
+  if (!same) drop_abandoned_calls();
   for (auto& [id, call] : calls_) {
     if (!call.sent) send(id, call);
   }
@@ -248,7 +248,7 @@ void ManagerClient::give_up(std::uint64_t id) {
   const auto found = calls_.find(id);
   if (found == calls_.end() || found->second.given_up) return;
   Call& call = found->second;
-  if (!must_arrive(call.request) && !(call.sent_before && call.late)) {
+  if (!must_be_delivered(call.request) && !(call.sent_before && call.late)) {
     return finish(id, failure(Code::kManagerLost, "client.manager"));
   }
   call.given_up = true;
@@ -261,7 +261,7 @@ void ManagerClient::give_up(std::uint64_t id) {
 
 /// Drops repeated calls: the manager has forgotten this client, with the sessions and pins that
 /// these calls should end.
-void ManagerClient::forget_given_up() {
+void ManagerClient::drop_abandoned_calls() {
   std::erase_if(calls_, [](const auto& call) { return call.second.given_up; });
 }
 

@@ -103,7 +103,7 @@ class ManagerClient final : public rpc::PeerHandler {
   void send(std::uint64_t id, Call& call);
   void finish(std::uint64_t id, rpc::Answer answer);
   void give_up(std::uint64_t id);
-  void forget_given_up();
+  void drop_abandoned_calls();
   void heartbeat();
   void register_anew(Error why);
   msg::WriterTotals totals() const;

@@ -46,11 +46,11 @@ void BenefactorLink::update(msg::BenefactorInfo info) {
   info_ = std::move(info);
   add_rails();
   if (waiting_.empty()) return;
-  if (!info_.addresses.empty() && !open_rails(false)) return fail_waiting(no_way());
+  if (!info_.addresses.empty() && !open_rails(false)) return fail_waiting(unreachable_error());
   start_waiting();
 }
 
-Error BenefactorLink::no_way() const {
+Error BenefactorLink::unreachable_error() const {
   if (!rails_.empty()) return rails_.back()->last_error();
   return Error{Code::kPeerLost, 0, "client.benefactor: no transport in common"};
 }
@@ -97,7 +97,7 @@ void BenefactorLink::submit(Transfer& transfer) {
   });
   const bool expected = rails_.empty() && info_.addresses.empty();
   if (!open_rails(all_parked && !transfer.is_write) && !(expected && transfer.patient)) {
-    return peers_.fail_later(transfer, no_way());
+    return peers_.fail_later(transfer, unreachable_error());
   }
   waiting_.push_back(&transfer);
   start_waiting();

@@ -89,7 +89,7 @@ class BenefactorLink final : public RailOwner {
   void ended(Transfer& transfer, Rail& rail, bool good);
   void start_waiting();
   void fail_waiting(Error why);
-  Error no_way() const;
+  Error unreachable_error() const;
 
   class Peers& peers_;
   msg::BenefactorInfo info_;

@@ -51,7 +51,8 @@ Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
   return parts;
 }
 
-/// Reads a part of the chunk into `out`. kCorrupt: the bytes are not what was drained.
+/// Reads a part of the chunk into `out`. kCorrupt: the file has other bytes than those that were
+/// drained.
 Status read_file_part(int fd, DrainedChunk& chunk, std::uint64_t offset, MutableByteSpan out) {
   std::uint32_t crc = 0;
   {
@@ -166,7 +167,7 @@ bool DrainedReader::is_late(const Read& read) const {
   return now - read.asked > kGivesUpAfter && hangs(read.owner);
 }
 
-DrainedReader::ReadPtr DrainedReader::hanging_but_of(std::uint32_t owner) const {
+DrainedReader::ReadPtr DrainedReader::find_hanging_read_of_others(std::uint32_t owner) const {
   for (const ReadPtr& read : reads_) {
     if (read->done && read->owner != owner && hangs(read->owner)) return read;
   }

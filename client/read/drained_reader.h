@@ -70,7 +70,7 @@ class DrainedReader {
   bool hangs(std::uint32_t owner) const STDCHK_REQUIRES(engine_lock);
   bool is_late(const Read& read) const STDCHK_REQUIRES(engine_lock);
   /// Returns a read that hangs, of another user, which its caller still waits for; or nullptr.
-  ReadPtr hanging_but_of(std::uint32_t owner) const STDCHK_REQUIRES(engine_lock);
+  ReadPtr find_hanging_read_of_others(std::uint32_t owner) const STDCHK_REQUIRES(engine_lock);
 
   /// A Wait counts one call that reads, for as long as it lives.
   ///

@@ -64,7 +64,7 @@ class PackedMap {
     std::uint32_t length = 0;
     std::uint32_t chunk_offset = 0;
   };
-  /// A Page is what one add() has added.
+  /// A Page holds the chunks that one call of add() has added.
   struct Page {
     std::size_t first_slice = 0;
     std::size_t first_chunk = 0;

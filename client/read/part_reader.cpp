@@ -157,7 +157,7 @@ Result<bool> PartReader::read_direct(Lock& lock, const Chunk& chunk, const Range
 }
 
 /// Counts the fetches in a row from one chunk.
-bool PartReader::wants_all(const CacheKey& key) {
+bool PartReader::reads_whole_chunk(const CacheKey& key) {
   if (burst_.chunk != key) burst_ = {key, 0};
   if (++burst_.fetches <= kBurstMax) return false;
   burst_ = {};
@@ -169,7 +169,7 @@ Result<bool> PartReader::read_remote(Lock& lock, const Chunk& chunk, const Range
   if (crcs_.find(key) == nullptr) return false;
   CachedChunk* entry = cache_.find(range.key(key));
   if (entry == nullptr) {
-    if (wants_all(key)) return false;
+    if (reads_whole_chunk(key)) return false;
     start(key, chunk, range);
     entry = cache_.find(range.key(key));
     if (entry == nullptr) return false;  // no room

@@ -64,7 +64,7 @@ class PartReader {
       STDCHK_REQUIRES(engine_lock);
   Result<bool> read_remote(Lock& lock, const Chunk& chunk, const Range& range)
       STDCHK_REQUIRES(engine_lock);
-  bool wants_all(const CacheKey& key) STDCHK_REQUIRES(engine_lock);
+  bool reads_whole_chunk(const CacheKey& key) STDCHK_REQUIRES(engine_lock);
   void start(const CacheKey& key, const Chunk& chunk, const Range& range)
       STDCHK_REQUIRES(engine_lock);
   void check(Lock& lock, CachedChunk& entry, const Chunk& chunk, const Range& range)

@@ -35,7 +35,7 @@ std::uint32_t owner_of(const Unit& unit) {
   return unit.map == nullptr ? msg::kUnknownUid : unit.map->attributes.uid;
 }
 
-bool is_in_file_only(const Unit& unit) {
+bool is_only_drained(const Unit& unit) {
   return unit.map != nullptr && unit.chunk.copies.empty() && !is_sealed(unit.chunk.name);
 }
 
@@ -50,7 +50,7 @@ struct Reader::Fetch final : Transfer {
   std::size_t next_copy = 0;
   bool stripe_asked = false;
   bool from_drain = false;
-  bool drained_wrong = false;        ///< the drained file is not what was drained
+  bool drained_wrong = false;        ///< the drained file has other bytes than at its drain
   DrainedReader::ReadPtr file_read;  ///< under way
   PartCrcList part_crcs;             ///< of a chunk that was found right, if they are wanted
   Error why{Code::kDataLost, 0, "client.read"};
@@ -95,7 +95,7 @@ CacheKey Reader::key_of(const Unit& unit) const {
 
 Unit Reader::part_at(Unit unit, std::uint64_t file_offset) const {
   constexpr std::uint32_t kPart = limits::kDrainedPartBytes;
-  if (!is_in_file_only(unit) || unit.slice_length <= kPart) return unit;
+  if (!is_only_drained(unit) || unit.slice_length <= kPart) return unit;
   if (unit.slice_length == unit.chunk.length && has_crc(unit.chunk)) {
     std::shared_ptr<DrainedChunk>& whole = unit.map->in_parts[unit.file_offset];
     if (whole == nullptr || whole->length != unit.chunk.length || whole->crc != unit.chunk.crc) {
@@ -128,7 +128,7 @@ void Reader::start(const Unit& unit, bool ahead) {
 void Reader::prefetch(const Unit& unit) {
   if (unit.chunk.copies.empty() && unit.map == nullptr) return;
   if (unit.chunk.length > cache_.bytes_max() || !can_open(unit.chunk)) return;
-  if (is_in_file_only(unit) && drained_.hangs(owner_of(unit))) return;
+  if (is_only_drained(unit) && drained_.hangs(owner_of(unit))) return;
   if (cache_.find(key_of(unit)) == nullptr) start(unit, true);
 }
 
@@ -262,7 +262,7 @@ void Reader::give_up(Fetch& fetch) {
 
 /// Takes the buffer of a read of another user whose files hang. Returns false when there is none.
 bool Reader::make_room(std::uint32_t for_owner) {
-  const DrainedReader::ReadPtr hanging = drained_.hanging_but_of(for_owner);
+  const DrainedReader::ReadPtr hanging = drained_.find_hanging_read_of_others(for_owner);
   if (hanging == nullptr) return false;
   const auto waits = std::ranges::find_if(
       fetches_, [&](const auto& fetch) { return fetch.second->file_read == hanging; });

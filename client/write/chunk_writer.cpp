@@ -27,7 +27,7 @@ void ChunkWriter::add(const OutChunkPtr& chunk) {
   to_carve_.push_back(chunk);
 }
 
-bool ChunkWriter::enough_to_copy() const {
+bool ChunkWriter::has_enough_to_copy() const {
   return copies_itself_ && to_carve_.size() + in_transport_ >=
                                std::max(2U, kAheadOfCopies / core_.host.window().chunk_bytes());
 }

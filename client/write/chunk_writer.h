@@ -29,7 +29,7 @@ class ChunkWriter {
   /// True when this process itself copies bytes to benefactors, and enough chunks wait for that.
   /// There is no network latency to hide then, and slots filled further ahead would have left the
   /// processor's caches.
-  bool enough_to_copy() const STDCHK_REQUIRES(engine_lock);
+  bool has_enough_to_copy() const STDCHK_REQUIRES(engine_lock);
   /// True when this process itself copies bytes, and it has fewer than two chunks to copy,
   /// `to_checksum` included.
   bool mover_idles(std::size_t to_checksum) const STDCHK_REQUIRES(engine_lock) {

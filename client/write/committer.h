@@ -41,7 +41,8 @@ class Committer {
   CompletionPtr start(bool end) STDCHK_REQUIRES(engine_lock);
   /// Declares the next commit to be the content of that drained version (see File::commit_as).
   void commit_next_as(Version version) STDCHK_REQUIRES(engine_lock) { same_as_ = version; }
-  /// Says that nobody waits for the commit under way: it succeeds or fails within kEarlyCommit.
+  /// Marks the commit under way as one without a waiting caller: it succeeds or fails within
+  /// kEarlyCommit.
   void promise() STDCHK_REQUIRES(engine_lock);
   bool promised() const STDCHK_REQUIRES(engine_lock) { return promised_; }
   /// Fails a promised commit at its deadline. Calls to the manager end by their own deadlines.

@@ -59,7 +59,7 @@ void ContentCutter::end_all() {
   for (auto run = runs_.begin(); run != runs_.end();) run = advance(run);
 }
 
-bool ContentCutter::end_in(const Slot& slot) {
+bool ContentCutter::end_runs_in(const Slot& slot) {
   bool any = false;
   for (auto run = runs_.begin(); run != runs_.end();) {
     const auto& parts = run->second.parts;

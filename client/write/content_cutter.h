@@ -68,7 +68,7 @@ class ContentCutter {
   /// Ends every run where its bytes end, as soon as their boundaries are known.
   void end_all();
   /// Ends the runs that hold bytes of the slot. Returns false if they all were ending already.
-  bool end_in(const Slot& slot);
+  bool end_runs_in(const Slot& slot);
   /// True when no bytes wait to be cut.
   bool empty() const { return runs_.empty(); }
 

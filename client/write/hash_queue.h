@@ -22,7 +22,7 @@ class HashQueue {
     core_.kick();
   }
   /// Has the reactor's thread compute the CRC.
-  void add_for_mover(OutChunkPtr chunk) STDCHK_REQUIRES(engine_lock) {
+  void add_for_reactor(OutChunkPtr chunk) STDCHK_REQUIRES(engine_lock) {
     to_checksum_.push_back(std::move(chunk));
     core_.kick();
   }

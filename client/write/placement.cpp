@@ -23,14 +23,14 @@ constexpr Duration kBatchWait = 20ms;
 void Placement::place(const OutChunkPtr& chunk) {
   auto& [core, written, committer, space, ledger, equal, writer] = parts_;
   if (ledger.unneeded(*chunk)) return ledger.drop(*chunk, SlotState::kPlacing);
-  core.naming->saw(chunk->plain_crc, chunk->chunk.length);
+  core.naming->record_chunk(chunk->plain_crc, chunk->chunk.length);
   if (!follows_from_content(chunk->chunk.name)) {
     has_unnamed_ = true;
     return writer.add(chunk);
   }
   core.figures.bytes_named += chunk->chunk.length;
   core.host.totals().named_bytes += chunk->chunk.length;
-  if (use_equal(chunk)) return;
+  if (reuse_equal_chunk(chunk)) return;
   chunk->step = Step::kAsking;
   if (to_ask_.empty()) ask_by_ = core.now() + kBatchWait;
   to_ask_.push_back(chunk);
@@ -38,7 +38,7 @@ void Placement::place(const OutChunkPtr& chunk) {
 
 /// True when the same bytes are stored where a benefactor answers, or on their way in this session.
 /// The chunk then refers to those.
-bool Placement::use_equal(const OutChunkPtr& chunk) {
+bool Placement::reuse_equal_chunk(const OutChunkPtr& chunk) {
   EqualChunks::Found found = parts_.equal.find(chunk);
   if (found.stored.has_value()) {
     count_found(*chunk);
@@ -216,7 +216,7 @@ void Placement::take(const std::vector<OutChunkPtr>& batch, const msg::Place::Re
 }
 
 void Placement::no_space(const rpc::Failure& failure) {
-  if (parts_.space.can_do_with_fewer(parts_.writer.waiting())) return;
+  if (parts_.space.may_continue_with_fewer_copies(parts_.writer.waiting())) return;
   parts_.equal.give_up_similar();
   if (const auto why = parts_.space.no_space(failure)) parts_.core.fail_with(*why);
 }

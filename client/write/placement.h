@@ -45,7 +45,7 @@ class Placement {
   void clear() STDCHK_REQUIRES(engine_lock) { to_ask_.clear(); }
 
  private:
-  bool use_equal(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
+  bool reuse_equal_chunk(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
   void alias(const OutChunkPtr& chunk, const OutChunkPtr& target) STDCHK_REQUIRES(engine_lock);
   void count_found(const OutChunk& chunk) STDCHK_REQUIRES(engine_lock);
   bool batch_is_due() STDCHK_REQUIRES(engine_lock);

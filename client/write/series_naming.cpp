@@ -13,7 +13,7 @@ void SeriesNaming::Crcs::add(std::uint32_t crc) {
   }
 }
 
-void SeriesNaming::saw(std::uint32_t crc, std::uint32_t bytes) {
+void SeriesNaming::record_chunk(std::uint32_t crc, std::uint32_t bytes) {
   if (mode_ != Naming::kAuto) return;
   crcs_.add(crc);
   if (!sampling_ || !earlier_.keeps(crc)) return;
@@ -24,7 +24,7 @@ void SeriesNaming::judge(std::uint32_t crc, std::uint32_t bytes, bool found) {
   if (mode_ != Naming::kAuto) return;
   if (!sampling_) {
     if (earlier_named_all_) judge(bytes, found);
-  } else if (found && is_sample(crc)) {  // saw() has counted the other chunks
+  } else if (found && is_sample(crc)) {  // record_chunk() has counted the other chunks
     judge(std::uint64_t{bytes} * kSampledOneOf, true);
   }
 }

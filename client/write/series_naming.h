@@ -39,15 +39,15 @@ class SeriesNaming {
   }
   /// True for chunks that Naming::kAuto always names.
   static bool is_sample(std::uint32_t crc) { return crc % kSampledOneOf == 0; }
-  bool off() const { return mode_ == Naming::kOff; }
+  bool is_off() const { return mode_ == Naming::kOff; }
   /// The present way of naming.
   NamingState state() const {
-    if (off()) return NamingState::kOff;
+    if (is_off()) return NamingState::kOff;
     return sampling_ ? NamingState::kDidNotPay : NamingState::kOn;
   }
 
   /// Records a chunk of the image, named or not. To be called once for each chunk.
-  void saw(std::uint32_t crc, std::uint32_t bytes);
+  void record_chunk(std::uint32_t crc, std::uint32_t bytes);
   /// Records whether the pool already had a named chunk. While all chunks are named, the record
   /// counts only if all chunks of the previous image have names.
   void judge(std::uint32_t crc, std::uint32_t bytes, bool found);

@@ -80,13 +80,13 @@ Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSe
       equal_(core_, written_, space_),
       writer_(core_, space_, ledger_),
       placement_({core_, written_, committer_, space_, ledger_, equal_, writer_},
-                 cut_by_content(host, opened.policy) && !core_.naming->off()),
+                 cut_by_content(host, opened.policy) && !core_.naming->is_off()),
       hashes_(core_, ledger_),
       cutter_({core_, written_, committer_, ledger_, hashes_},
-              cut_by_content(host, opened.policy) && !core_.naming->off()),
+              cut_by_content(host, opened.policy) && !core_.naming->is_off()),
       resumer_({core_, written_, committer_, writer_, space_}, request, opened.opened) {
   space_.add(opened.grants);
-  if (!core_.naming->off() && opened.similar_file) {
+  if (!core_.naming->is_off() && opened.similar_file) {
     equal_.compare_with(opened.similar_file, opened.similar_version);
   }
 }
@@ -124,7 +124,7 @@ Result<Slot*> Session::begin_write(std::uint64_t offset, std::size_t& length) {
   STDCHK_TRY(may_write(offset + length));
   Window& window = core_.host.window();
   length = std::min<std::size_t>(length, window.chunk_bytes() - offset % window.chunk_bytes());
-  Slot* const slot = cutter_.slot_for(offset / window.chunk_bytes(), !writer_.enough_to_copy());
+  Slot* const slot = cutter_.slot_for(offset / window.chunk_bytes(), !writer_.has_enough_to_copy());
   if (slot == nullptr) return would_block();
   window.begin_copy(*slot);
   written_.begin_change();
@@ -152,7 +152,7 @@ Result<OutChunkPtr> Session::adopt(Slot& slot, std::uint64_t offset) {
   const std::uint32_t length = window.chunk_bytes();
   STDCHK_TRY(may_write(offset + length));
   const std::uint64_t part = offset / length;
-  if (writer_.enough_to_copy() || cutter_.must_hold_back(part)) return would_block();
+  if (writer_.has_enough_to_copy() || cutter_.must_hold_back(part)) return would_block();
   cutter_.seal_part(part);
   window.adopt(slot, core_.id.value, part);
   window.begin_copy(slot);
@@ -251,7 +251,8 @@ void Session::plan(Work& work) {
   // A session that writes nothing more gets no space ahead.
   // Many open files with a few bytes each must not take a chunk's space each.
   const Window& window = core_.host.window();
-  const bool may_ask_ahead = window.free_count() * 2 >= window.slot_count() && !space_.gave_back();
+  const bool may_ask_ahead =
+      window.free_count() * 2 >= window.slot_count() && !space_.has_returned_grants();
   const bool writes_more = !ending() && (ledger_.count() > 0 || (!cutter_.idle() && may_ask_ahead));
   placement_.plan_grants(work, writes_more);
   placement_.plan_return(work);

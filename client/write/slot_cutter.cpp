@@ -88,7 +88,7 @@ void SlotCutter::seal_all() {
 
 void SlotCutter::seal_early(Slot& slot) {
   if (slot.state == SlotState::kOpen) {
-    if (cutter_.end_in(slot)) parts_.core.kick();
+    if (cutter_.end_runs_in(slot)) parts_.core.kick();
   } else if (slot.state == SlotState::kFilling) {
     seal(slot);
   } else {
@@ -100,7 +100,7 @@ void SlotCutter::seal_early(Slot& slot) {
 /// Cuts a slot whose content is final, unless the slot before it must be cut first. Returns a chunk
 /// whose CRC the caller should compute, or nullptr.
 OutChunkPtr SlotCutter::cut_or_wait(Slot& slot) {
-  if (!waits_for_neighbour(slot)) return cut_in_order(slot);
+  if (!waits_for_preceding_slot(slot)) return cut_in_order(slot);
   limit_waiting();
   parts_.core.kick();
   return nullptr;
@@ -171,7 +171,7 @@ OutChunkPtr SlotCutter::make_chunk(std::uint64_t file_offset, const Segments& se
 
 /// True when the previous slot of the file must be cut first. Threads may fill slots out of order;
 /// the chunks do not depend on that when slots are cut in order.
-bool SlotCutter::waits_for_neighbour(const Slot& slot) const {
+bool SlotCutter::waits_for_preceding_slot(const Slot& slot) const {
   if (!content_cuts_ || parts_.core.error.has_value() || slot.part == 0 ||
       parts_.committer.has_syncs()) {
     return false;
@@ -179,7 +179,7 @@ bool SlotCutter::waits_for_neighbour(const Slot& slot) const {
   if (!slot.dirty.covers(0, 1)) return false;
   const std::uint64_t begin = slot.part * parts_.core.host.window().chunk_bytes();
   if (cutter_.continues_at(begin)) return false;
-  if (is_on_its_way(slot.part - 1)) return true;
+  if (is_filling_or_sealed(slot.part - 1)) return true;
   if (parts_.committer.under_way()) return false;
   // The bytes before this slot may still come, unless they were written and cut already.
   bool was_written = false;
@@ -192,7 +192,7 @@ bool SlotCutter::waits_for_neighbour(const Slot& slot) const {
 }
 
 /// True when a slot of that part is filling, or waits to be cut.
-bool SlotCutter::is_on_its_way(std::uint64_t part) const {
+bool SlotCutter::is_filling_or_sealed(std::uint64_t part) const {
   return filling_.contains(part) ||
          std::any_of(sealed_.begin(), sealed_.end(),
                      [&](const Sealed& each) { return each.slot->part == part; });
@@ -244,7 +244,7 @@ Time SlotCutter::cut_behind_holes(Duration wait) {
   for (;;) {
     const Sealed* first = nullptr;
     for (const Sealed& each : sealed_) {
-      if (!Window::settled(*each.slot) || is_on_its_way(each.slot->part - 1)) continue;
+      if (!Window::settled(*each.slot) || is_filling_or_sealed(each.slot->part - 1)) continue;
       if (first == nullptr || each.since < first->since) first = &each;
     }
     if (first == nullptr) return {};

@@ -72,8 +72,8 @@ class SlotCutter {
   OutChunkPtr cut(Slot& slot) STDCHK_REQUIRES(engine_lock);
   OutChunkPtr make_chunk(std::uint64_t file_offset, const Segments& segments)
       STDCHK_REQUIRES(engine_lock);
-  bool waits_for_neighbour(const Slot& slot) const STDCHK_REQUIRES(engine_lock);
-  bool is_on_its_way(std::uint64_t part) const STDCHK_REQUIRES(engine_lock);
+  bool waits_for_preceding_slot(const Slot& slot) const STDCHK_REQUIRES(engine_lock);
+  bool is_filling_or_sealed(std::uint64_t part) const STDCHK_REQUIRES(engine_lock);
   Waiting waiting() const STDCHK_REQUIRES(engine_lock);
   std::size_t waiting_max() const STDCHK_REQUIRES(engine_lock);
   void stop_holding_back() STDCHK_REQUIRES(engine_lock);

@@ -49,7 +49,7 @@ std::vector<Extent> SpaceKeeper::carve(const Chunk& chunk) {
   if (!extents.empty()) {
     no_space_ = 0;
     used_at_ = core_.now();
-    gave_back_ = false;
+    has_returned_grants_ = false;
   }
   return extents;
 }
@@ -69,7 +69,7 @@ void SpaceKeeper::benefactor_gone(BenefactorId benefactor) {
 
 /// Returns the benefactors that have copies of the first waiting chunk. Space beside them also
 /// serves other chunks with the same copies.
-std::vector<BenefactorId> SpaceKeeper::beside(const Waiting& waiting) {
+std::vector<BenefactorId> SpaceKeeper::benefactors_of_first_chunk(const Waiting& waiting) {
   std::vector<BenefactorId> out;
   if (waiting.empty()) return out;
   for (const Extent& copy : waiting.front()->chunk.copies) out.push_back(copy.benefactor);
@@ -91,7 +91,7 @@ std::uint64_t SpaceKeeper::needed_bytes(const Waiting& waiting,
 
 std::uint64_t SpaceKeeper::wanted_bytes(const Waiting& waiting, std::uint64_t batch_bytes,
                                         bool commits) const {
-  const auto held = beside(waiting);
+  const auto held = benefactors_of_first_chunk(waiting);
   const std::uint64_t need = needed_bytes(waiting, held);
   if (!held.empty()) return need;
   const std::uint64_t chunk = extent_bytes(core_.host.window().chunk_bytes());
@@ -120,7 +120,7 @@ void SpaceKeeper::fill(msg::Place& place, const Waiting& waiting, std::uint64_t 
   place.avoid.assign(avoid_.begin(), avoid_.end());
   place.returned.swap(returned_);
   if (want == 0) return;
-  place.beside = beside(waiting);
+  place.beside = benefactors_of_first_chunk(waiting);
   want_in_flight_ = true;
   asks_for_places_ = short_of_places_ != Time{};
 }
@@ -140,7 +140,7 @@ std::uint64_t SpaceKeeper::add(const std::vector<Grant>& grants, std::uint64_t w
   return granted;
 }
 
-bool SpaceKeeper::can_do_with_fewer(const Waiting& waiting) const {
+bool SpaceKeeper::may_continue_with_fewer_copies(const Waiting& waiting) const {
   if (!fewer_places_ || waiting.empty()) return false;
   const Chunk& chunk = waiting.front()->chunk;
   return !chunk.copies.empty() || grants_.room_for(extent_bytes(chunk.length), avoid_, 1) > 0;
@@ -183,7 +183,7 @@ bool SpaceKeeper::drop_idle() {
   if (idle_check_at_ != Time{} && now - used_at_ >= kIdleGrants) {
     const std::size_t before = returned_.size();
     drop_unused();
-    gave_back_ = true;
+    has_returned_grants_ = true;
     idle_check_at_ = {};
     return returned_.size() > before;
   }

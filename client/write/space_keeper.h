@@ -62,7 +62,7 @@ class SpaceKeeper {
   void add(const std::vector<Grant>& grants) STDCHK_REQUIRES(engine_lock) { grants_.add(grants); }
   /// True when the first waiting chunk has a copy, or space for one, and no wait for more places is
   /// left.
-  bool can_do_with_fewer(const Waiting& waiting) const STDCHK_REQUIRES(engine_lock);
+  bool may_continue_with_fewer_copies(const Waiting& waiting) const STDCHK_REQUIRES(engine_lock);
   /// Handles a pool that is full, or full outside the avoided benefactors. Returns the error with
   /// which the session fails when its patience has ended.
   std::optional<Error> no_space(const rpc::Failure& failure) STDCHK_REQUIRES(engine_lock);
@@ -71,14 +71,14 @@ class SpaceKeeper {
   /// Drops grants that were unused for kIdleGrants. Returns true when a message should return them.
   bool drop_idle() STDCHK_REQUIRES(engine_lock);
   /// True after drop_idle() has dropped grants, until the session stores a chunk again.
-  bool gave_back() const STDCHK_REQUIRES(engine_lock) { return gave_back_; }
+  bool has_returned_grants() const STDCHK_REQUIRES(engine_lock) { return has_returned_grants_; }
   /// A new manager: it knows none of the grants.
   void forget() STDCHK_REQUIRES(engine_lock);
   /// A new manager has accepted the session: all links are new.
   void resumed() STDCHK_REQUIRES(engine_lock);
 
  private:
-  static std::vector<BenefactorId> beside(const Waiting& waiting);
+  static std::vector<BenefactorId> benefactors_of_first_chunk(const Waiting& waiting);
   std::uint64_t needed_bytes(const Waiting& waiting, const std::vector<BenefactorId>& beside) const
       STDCHK_REQUIRES(engine_lock);
   void drop_unused() STDCHK_REQUIRES(engine_lock);
@@ -90,7 +90,7 @@ class SpaceKeeper {
   std::vector<Extent> abandoned_;
   Time used_at_{};        ///< when space was last granted or carved
   Time idle_check_at_{};  ///< next check for unused grants; Time{}: none
-  bool gave_back_ = false;
+  bool has_returned_grants_ = false;
   bool want_in_flight_ = false;
   Time short_of_places_{};        ///< since when places lack space; Time{}: they do not
   bool asks_for_places_ = false;  ///< the request under way was sent for missing places

@@ -11,7 +11,7 @@ inline std::int64_t to_ns(const timespec& time) {
 
 /// Returns true when `there` is how a file system stores `wanted`: some round times down to
 /// multiples of up to 2 s.
-inline bool is_time_of(std::int64_t wanted_ns, const timespec& there) {
+inline bool equals_stored_time(std::int64_t wanted_ns, const timespec& there) {
   const std::int64_t before_ns = wanted_ns - to_ns(there);
   return before_ns >= 0 && before_ns < 2'000'000'000;
 }

@@ -7,19 +7,19 @@
 #include "core/crypto/secret.h"
 #include "core/values/types.h"
 
-/// Chunks that benefactors cannot read. A chunk's name, with the pool's key, says how to open the
-/// chunk: docs/decisions/0016.
+/// Sealed chunks: clients encrypt them, so benefactors cannot read them. The key of a chunk follows
+/// from the pool's key and the chunk's name (docs/decisions/0016).
 namespace stdchk {
 
-/// How the name of a chunk was made.
+/// The source of a chunk's name.
 enum class ChunkNaming : std::uint8_t {
-  kPlain,            ///< the hash of the stored bytes, or not named
-  kSealedByContent,  ///< sealed; equal chunks have equal names
-  kSealedAtRandom,   ///< sealed; every chunk has a name of its own
+  kPlain,            ///< a chunk in clear: the hash of its bytes, or no name
+  kSealedByContent,  ///< a sealed chunk, by its content: equal chunks have equal names
+  kSealedAtRandom,   ///< a sealed chunk, by a random number: equal chunks have different names
 };
 ChunkNaming naming_of(const ChunkName& name);
 inline bool is_sealed(const ChunkName& name) { return naming_of(name) != ChunkNaming::kPlain; }
-/// Returns true when equal chunks have this name, too.
+/// Returns true when every chunk with equal content gets an equal name.
 inline bool follows_from_content(const ChunkName& name) {
   return name.is_named() && naming_of(name) != ChunkNaming::kSealedAtRandom;
 }

@@ -33,14 +33,14 @@ std::uint64_t append(std::uint64_t fingerprint, std::byte byte) {
 }
 
 /// The contribution of a byte that has just left the window: byte * x^(8 * window).
-std::uint64_t worth_behind(std::byte byte, std::size_t window) {
+std::uint64_t term_of_leaving_byte(std::byte byte, std::size_t window) {
   std::uint64_t worth = append(0, byte);
   for (std::size_t i = 0; i < window; ++i) worth = append(worth, std::byte{0});
   return worth;
 }
 
 std::vector<std::uint16_t> rabin_hashes(ByteSpan bytes, std::size_t window, std::size_t step) {
-  const std::uint64_t one_in_front = worth_behind(std::byte{1}, window);
+  const std::uint64_t one_in_front = term_of_leaving_byte(std::byte{1}, window);
   std::vector<std::uint16_t> hashes;
   if (step >= window) {
     for (std::size_t at = 0; at + window <= bytes.size(); at += step) {
@@ -51,7 +51,7 @@ std::vector<std::uint16_t> rabin_hashes(ByteSpan bytes, std::size_t window, std:
   }
   std::array<std::uint64_t, 256> leaving{};
   for (std::size_t value = 0; value < leaving.size(); ++value) {
-    leaving[value] = worth_behind(static_cast<std::byte>(value), window);
+    leaving[value] = term_of_leaving_byte(static_cast<std::byte>(value), window);
   }
   std::uint64_t fingerprint = 0;
   for (std::size_t end = 0; end < bytes.size(); ++end) {

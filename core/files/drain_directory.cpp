@@ -31,7 +31,7 @@ bool is_link(int folder, const std::string& name, struct stat& there) {
 
 }  // namespace
 
-/// Puts the target of `link` in front of what is left of the path.
+/// Puts the target of `link` in front of the remaining path.
 Outcome<void> DrainDirectory::follow(int folder, const std::string& link, const std::string& walked,
                                      std::string& rest) const {
   struct stat there {};

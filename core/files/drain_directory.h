@@ -9,8 +9,8 @@
 
 namespace stdchk {
 
-/// A FileMaker is the user whom new files in a drain directory belong to. NFS gives what root makes
-/// to nobody, and other file systems have one owner for everything.
+/// A FileMaker is the user who owns new files in a drain directory. NFS gives root's files to the
+/// user "nobody", and other file systems have one owner for all files.
 struct FileMaker {
   std::uint32_t uid = 0;
   bool gives_files = false;  ///< may change the owner of files, and the file system keeps that

@@ -78,7 +78,7 @@ LeaseHolder LeaseHolder::of_this_process(std::string pool, std::string manager) 
   return {std::move(pool), std::move(manager), this_host(), this_process_text()};
 }
 
-bool LeaseHolder::may_live() const {
+bool LeaseHolder::may_be_running() const {
   std::istringstream fields(process);
   std::string boot, space;
   ProcessId named;
@@ -131,7 +131,7 @@ DrainLease::State DrainLease::step(Time now) {
     watched_since_ = now;
   }
   const bool stale = now - *watched_since_ >= kStaleAfter;
-  if (!stale && (seen_.manager.empty() || seen_.may_live())) return State::kOthers;
+  if (!stale && (seen_.manager.empty() || seen_.may_be_running())) return State::kOthers;
   return replace(*root, *there);
 }
 

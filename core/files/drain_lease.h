@@ -23,7 +23,7 @@ struct LeaseHolder {
   /// Names this process. `pool` and `manager` are as above.
   static LeaseHolder of_this_process(std::string pool, std::string manager);
   /// Returns false only if the process ran here, in the same name space, and is gone.
-  bool may_live() const;
+  bool may_be_running() const;
 };
 
 /// A DrainLease keeps two pools from draining into one directory, where one of them would give its

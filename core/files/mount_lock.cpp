@@ -20,7 +20,8 @@ tl::unexpected<Problem> refuse(std::string text, Code code = Code::kRefused) {
   return problem(code, "mount_lock", 0, std::move(text));
 }
 
-/// False: another process has the lock. A file system without flock keeps nobody off.
+/// False: another process has the lock. On a file system without flock, the lock excludes no
+/// process.
 bool lock(int fd, Duration patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {

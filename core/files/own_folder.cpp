@@ -86,7 +86,7 @@ std::string distrust_above(const Part& part) {
     return fmt::format("{} belongs to {}, who could put something else in its place", part.path,
                        user_text(part.facts.st_uid));
   }
-  // In a sticky folder nobody renames or removes what belongs to this user or to root.
+  // In a sticky folder no other user renames or removes files of this user or of root.
   if (others_write(part.facts) && (part.facts.st_mode & S_ISVTX) == 0) {
     return fmt::format("others can write in {} (mode {:04o}) and put something else in its place",
                        part.path, part.facts.st_mode & 07777U);
@@ -273,7 +273,7 @@ OwnFolder::Opened OwnFolder::make(const std::string& path, const FolderRules& ru
 Result<std::string> OwnFolder::read(const std::string& name, std::size_t bytes_max) const {
   constexpr const char* kWhere = "own folder: read";
   if (!is_plain_name(name)) return fail(Code::kInvalidArgument, kWhere);
-  // Without O_NONBLOCK a FIFO would wait for somebody who writes.
+  // Without O_NONBLOCK, open() of a FIFO would wait for a writer.
   const Descriptor file(
       ::openat(fd_, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file) return fail_errno(kWhere);

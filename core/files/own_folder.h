@@ -20,8 +20,8 @@ struct FolderRules {
   const char* what = "the folder";
   /// Others may not even read it. Otherwise they may read, and never write.
   bool is_private = true;
-  /// Nobody but this user and root may be able to put another folder in its place. False: it may
-  /// lie in a project's folder, whose other users can rename it but not read or change it.
+  /// True: only this user and root may be able to replace the folder. False: it may lie in a
+  /// project's folder. Other users of that folder can rename it, but neither read nor change it.
   bool safe_above = true;
 };
 

@@ -10,8 +10,8 @@ namespace stdchk::msg {
 /// message would be longer than limits::kMessageBytesMax.
 Status encode(const Envelope& envelope, std::vector<std::byte>& out);
 
-/// Decodes and validates. Any bytes are allowed: what is not a message is answered with kMalformed.
-/// Needs no alignment of `bytes`.
+/// Decodes and validates. Any bytes are allowed: bytes that are no message give kMalformed. Needs
+/// no alignment of `bytes`.
 Result<Envelope> decode(ByteSpan bytes);
 
 }  // namespace stdchk::msg

@@ -6,8 +6,8 @@
 # with exactly one segment, at most 256 KiB (core/base/limits.h). Rules for changes:
 #
 # - Fields and members of unions are only ever added, with the next free number. A number is never reused.
-# - A receiver treats a field that it does not know as absent. A sender that does not know a field leaves
-#   it at 0, false or empty: that value must mean what held before there was the field.
+# - A receiver ignores fields that it does not know. A sender that does not know a field sends 0, false or an
+#   empty value. A new field must use this value for the behaviour of senders without the field.
 #
 # Conventions: an id is a number from 1 on, and 0 is "none". Times are nanoseconds since 1970-01-01 UTC,
 # durations are nanoseconds. File names, paths and link targets are Data without the byte 0; text for
@@ -1033,8 +1033,8 @@ struct MoveExtents $title("move extents") $kind(toBenefactor) $route(managerToBe
 
 struct CopyExtents $title("copy extents") $kind(toBenefactor) $route(managerToBenefactor) {
   # Reads extents of another benefactor into this arena and checks them here: the checksum at the target
-  # proves a copy. Requests are answered in order. After an answer, the last one included, no earlier
-  # request changes the arena any more.
+  # proves a copy. Requests are answered in order. So an answer, also the last, proves that all earlier requests
+  # have ended their writes to the arena.
   client @0 :UInt64 $type("ClientId");  # the number to attach under
   source @1 :BenefactorInfo;
   struct Copy {
@@ -1060,8 +1060,8 @@ struct CopyExtents $title("copy extents") $kind(toBenefactor) $route(managerToBe
 struct BuildStripe $title("build stripe") $kind(toBenefactor) $route(managerToBenefactor) {
   # Makes blocks of a stripe from its other blocks, in this arena (core/chunk/erasure.h). It makes parity from
   # data, or lost blocks from the remaining blocks. Inputs are read by one-sided transfers and checked; an output is a whole
-  # extent. Requests are answered in order. After an answer, also to a request without outputs, no earlier
-  # request changes the arena any more.
+  # extent. Requests are answered in order. So an answer, also to a request without outputs, proves that all
+  # earlier requests have ended their writes to the arena.
   struct Input {
     number @0 :UInt32;  # of the block in the stripe: data from 0 on, then parity
     source @1 :UInt32;  # index into `sources`
@@ -1133,8 +1133,8 @@ struct ReportExtents $title("report extents") $kind(toBenefactor) $route(manager
 }
 
 struct ForgetExtents $title("forget extents") $kind(toBenefactor) $route(managerToBenefactor) {
-  # Clears these headers. Their space is not used or granted until the answer. Requests are answered in
-  # order. After an answer, or on another link, no earlier request changes the arena any more.
+  # Clears these headers. The manager neither uses nor grants their space before the answer. Requests are answered
+  # in order. So an answer, or a new link, proves that all earlier requests have ended their writes to the arena.
   extents @0 :List(FoundExtent) $max("kListItemsMax");  # none: the sender wants only the answer
   struct Reply {
     forgotten @0 :UInt32;  # how many headers the benefactor found and cleared

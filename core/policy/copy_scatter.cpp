@@ -17,7 +17,7 @@ std::uint64_t pair_weight(BenefactorId a, BenefactorId b) {
 
 }  // namespace
 
-bool takes_copies_before(BenefactorId primary, BenefactorId a, BenefactorId b) {
+bool precedes_as_copy_target(BenefactorId primary, BenefactorId a, BenefactorId b) {
   return pair_weight(primary, a) > pair_weight(primary, b);
 }
 

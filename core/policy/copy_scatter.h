@@ -14,6 +14,6 @@ inline constexpr std::size_t kCopyScatter = 4;
 /// benefactors in this order take them, if they have room and are in enough failure domains. Each
 /// primary has its own order, which survives restarts. The weight of a pair is the same both ways,
 /// so pairs tend to take each other's copies.
-bool takes_copies_before(BenefactorId primary, BenefactorId a, BenefactorId b);
+bool precedes_as_copy_target(BenefactorId primary, BenefactorId a, BenefactorId b);
 
 }  // namespace stdchk

@@ -37,10 +37,11 @@ enum class CommitLevel : std::uint8_t {
   kRedundant = 2,  ///< all copies, or the parity
 };
 
-/// Evidence, required before a commit, that a chunk was stored.
+/// The evidence that a client needs of each chunk before it commits: the chunk is in the memory of
+/// its benefactor.
 enum class Proof : std::uint8_t {
-  kCompletion = 1,  ///< the transport's completion; its conformance suite proves the rule
-  kChecksum = 2,    ///< its benefactor has compared the chunk's checksum
+  kCompletion = 1,  ///< the transport's write has completed, by the transport's rule of delivery
+  kChecksum = 2,    ///< the benefactor has read the chunk and compared its checksum
 };
 
 /// The sets that stay after a successful job (`stdchk down --success`).

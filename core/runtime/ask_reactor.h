@@ -36,7 +36,7 @@ Result<T> ask_reactor(Reactor& reactor, Duration longest, std::function<T()> que
     asked->answer = std::move(answer);
     asked->answered.notify_one();
   }));
-  // A stopped reactor notifies nobody, so the loop polls for it.
+  // A stopped reactor sends no notification, so the loop polls for its end.
   constexpr Duration kLook = std::chrono::milliseconds(20);
   const auto until = std::chrono::steady_clock::now() + longest;
   MutexLock lock(asked->mutex);

@@ -150,10 +150,10 @@ constexpr int kSocketFamiliesMax = 64;
 
 /// Answers a refused call with EPERM, and logs the first refusal of each number. It is a signal
 /// handler, so it uses only calls of signal-safety(7).
-void tell_refused(int, siginfo_t* info, void* context) {
-  static std::array<std::atomic<bool>, 512> told{};
+void on_refused_call(int, siginfo_t* info, void* context) {
+  static std::array<std::atomic<bool>, 512> reported{};
   const auto number = static_cast<unsigned>(info->si_syscall);
-  if (number >= told.size() || !told[number].exchange(true)) {
+  if (number >= reported.size() || !reported[number].exchange(true)) {
     constexpr std::string_view kBefore = "stdchk: confined: system call ";
     constexpr std::string_view kBehind =
         " was refused (EPERM); if this host needs it, start the daemon with --unconfined\n";
@@ -201,7 +201,7 @@ Status filter_system_calls(const Needs& needs, bool all_threads) {
   int error = 0;
   const auto refuse = [&](int call) {
     const int result = seccomp_rule_add(filter.get(), SCMP_ACT_TRAP, call, 0);
-    // -EDOM: this processor's kernel lacks the call, so nobody can make it.
+    // -EDOM: the kernel of this processor lacks the call, so no program can make it.
     if (result != 0 && result != -EDOM && error == 0) error = -result;
   };
   for (const int call : kRefused) refuse(call);
@@ -221,7 +221,7 @@ Status filter_system_calls(const Needs& needs, bool all_threads) {
     if (result != 0 && error == 0) error = -result;
   }
   struct sigaction tell {};
-  tell.sa_sigaction = tell_refused;
+  tell.sa_sigaction = on_refused_call;
   tell.sa_flags = SA_SIGINFO | SA_NODEFER;
   if (::sigaction(SIGSYS, &tell, nullptr) != 0) return fail_errno(kWhere);
   if (error == 0 && all_threads) {

@@ -30,12 +30,12 @@ class ManagerAddresses {
   /// The manager at the current address has accepted us.
   void answered() { back_off_.reset(); }
   /// The link to the current address was lost. Returns the wait before asking it again.
-  Duration again() { return back_off_.retry_soon(); }
+  Duration delay_before_retry() { return back_off_.retry_soon(); }
   /// The current address did not accept us: moves to the next address. Returns the wait before
   /// asking it: 50 ms, or after a whole round without success twice the last such wait.
   Duration next() {
     at_ = (at_ + 1) % all_.size();
-    if (++tried_ % all_.size() != 0) return again();
+    if (++tried_ % all_.size() != 0) return delay_before_retry();
     return back_off_.next();
   }
 

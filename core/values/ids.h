@@ -40,7 +40,7 @@ struct ChunkName {
   bool is_named() const { return *this != ChunkName{}; }
 };
 
-/// The valid values of an enumeration that comes from outside; range_of() says them.
+/// The range of valid values of an enumeration that is decoded from a message (range_of()).
 template <class Enum>
 struct EnumRange {
   Enum first;

@@ -48,7 +48,7 @@ const char* name_of(ClaimKind kind) {
 }
 
 /// Describes the first fault of a version, judged without other files; empty for a sound version.
-std::string wrong_with(const State& state, const VersionData& version) {
+std::string first_fault_of(const State& state, const VersionData& version) {
   if (!well_formed(version.slices)) return "its slices overlap or do not ascend";
   std::uint64_t stored = 0;
   for (const PackedSlice& slice : version.slices) {
@@ -156,10 +156,10 @@ void Audit::check_files() {
   state.files().for_each([&](const File& file) {
     ++files_;
     std::vector<std::string> wrong{wrong_place(state, file), wrong_lists(state, file),
-                                   wrong_with(state, file.newest), wrong_places(state, file)};
+                                   first_fault_of(state, file.newest), wrong_places(state, file)};
     if (file.type == FileType::kDirectory) wrong.push_back(wrong_children(state, file));
     for (const auto& [number, older] : file.older) {
-      wrong.push_back(wrong_with(state, older));
+      wrong.push_back(first_fault_of(state, older));
       if (older.pins == 0) wrong.emplace_back("an older version is kept for nobody");
       if (older.version != number) wrong.emplace_back("an older version has another's number");
     }

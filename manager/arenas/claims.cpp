@@ -5,7 +5,7 @@
 namespace stdchk::manager {
 
 std::vector<Claim> Claims::all() const {
-  std::vector<Claim> out = beside_chunks();
+  std::vector<Claim> out = all_but_chunks();
   const ChunkTable& chunks = pool_.state().chunks();
   chunks.for_each([&](ChunkIndex index) {
     if (!chunks.has_copies(index)) return;
@@ -17,7 +17,7 @@ std::vector<Claim> Claims::all() const {
   return out;
 }
 
-std::vector<Claim> Claims::beside_chunks() const {
+std::vector<Claim> Claims::all_but_chunks() const {
   std::vector<Claim> out;
   const auto add = [&](BenefactorId benefactor, Range range, ClaimKind kind) {
     if (range.length > 0) out.push_back({benefactor, range, kind});

@@ -44,7 +44,7 @@ class Claims {
   /// The claims on all ranges of all arenas.
   std::vector<Claim> all() const;
   /// Lists claims as all() does, but leaves out those of chunks: chunks have most claims.
-  std::vector<Claim> beside_chunks() const;
+  std::vector<Claim> all_but_chunks() const;
 
  private:
   const Pool& pool_;

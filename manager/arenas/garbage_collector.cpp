@@ -106,7 +106,7 @@ void GarbageCollector::end() {
 /// Returns all claims except those of chunks, which are by far the most.
 GarbageCollector::ByArena GarbageCollector::claims() const {
   ByArena out;
-  for (const Claim& claim : claims_.beside_chunks()) out[claim.benefactor].push_back(claim);
+  for (const Claim& claim : claims_.all_but_chunks()) out[claim.benefactor].push_back(claim);
   for (auto& [id, each] : out) {
     std::sort(each.begin(), each.end(),
               [](const Claim& a, const Claim& b) { return a.range < b.range; });
@@ -216,7 +216,7 @@ void GarbageCollector::find_missing() {
     for (const Extent& copy : pool_.state().chunks().get(chunk).copies) {
       const auto missing = missing_.find(copy.benefactor);
       if (missing == missing_.end() || !contains(missing->second, copy.offset)) continue;
-      if (!pool_.is_wrong(copy)) scrubber_.suspect(chunk, copy);
+      if (!pool_.is_wrong(copy)) scrubber_.queue_suspected(chunk, copy);
     }
   });
 }

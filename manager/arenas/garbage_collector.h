@@ -44,7 +44,7 @@ class GarbageCollector {
   /// Results of the last completed round.
   const std::vector<msg::CollectGarbage::Arena>& arenas() const { return arenas_; }
   /// Returns true while space is about to be given back.
-  bool gives_back() const { return !forgetting_.empty(); }
+  bool is_freeing() const { return !forgetting_.empty(); }
   /// Calls `visit(benefactor, range)` for the ranges that are being cleared.
   template <class Visit>
   void for_each_reserved(Visit visit) const {

@@ -10,7 +10,7 @@ namespace {
 
 using Found = std::vector<msg::FoundExtent>::const_iterator;
 
-Found found_from(const ArenaPage& page, std::uint64_t offset) {
+Found found_extent(const ArenaPage& page, std::uint64_t offset) {
   return std::lower_bound(
       page.found.begin(), page.found.end(), offset,
       [](const msg::FoundExtent& each, std::uint64_t at) { return each.offset < at; });
@@ -24,12 +24,12 @@ std::uint64_t follow(const ArenaPage& page, std::uint64_t begin, std::uint64_t e
   const std::uint64_t stop = std::min(end, page.range.end());
   std::uint64_t at = begin;
   while (at < stop) {
-    const Found here = found_from(page, at);
+    const Found here = found_extent(page, at);
     if (here != page.found.end() && here->offset == at && extent_bytes(here->length) <= end - at) {
       at += extent_bytes(here->length);
       continue;
     }
-    const Found next = found_from(page, at + 1);
+    const Found next = found_extent(page, at + 1);
     const std::uint64_t to =
         next == page.found.end() ? stop : std::min<std::uint64_t>(stop, next->offset);
     missing.push_back({at, to - at});
@@ -60,7 +60,7 @@ GarbagePlan plan_garbage(const ArenaPage& page, const std::vector<Claim>& claims
   GarbagePlan plan;
   auto found = page.found.begin();
   const auto keep_until = [&](std::uint64_t end, ClaimKind kind) {
-    const Found to = std::max(found, found_from(page, end));
+    const Found to = std::max(found, found_extent(page, end));
     plan.kept[static_cast<std::size_t>(kind)] += static_cast<std::uint64_t>(to - found);
     found = to;
   };
@@ -88,7 +88,7 @@ GarbagePlan plan_garbage(const ArenaPage& page, const std::vector<Claim>& claims
       keep_until(range.end(), claim.kind);
       continue;
     }
-    const Found to = std::max(found, found_from(page, range.end()));
+    const Found to = std::max(found, found_extent(page, range.end()));
     for (; found != to; ++found) {
       // A stale extent may reach into an extent written later.
       const std::uint64_t next = found + 1 == to ? range.end() : (found + 1)->offset;

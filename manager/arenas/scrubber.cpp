@@ -73,12 +73,14 @@ void Scrubber::push(ChunkIndex index, const Extent& extent, bool first) {
   lane.waiting_bytes += chunk.length;
 }
 
-void Scrubber::suspect(ChunkIndex chunk, const Extent& extent) { push(chunk, extent, true); }
+void Scrubber::queue_suspected(ChunkIndex chunk, const Extent& extent) {
+  push(chunk, extent, true);
+}
 
-void Scrubber::suspect(const File& file, BenefactorId benefactor) {
+void Scrubber::queue_suspected(const File& file, BenefactorId benefactor) {
   for (const PackedSlice& slice : file.newest.slices) {
     for (const Extent& copy : pool_.state().chunks().get(slice.chunk).copies) {
-      if (copy.benefactor == benefactor) suspect(slice.chunk, copy);
+      if (copy.benefactor == benefactor) queue_suspected(slice.chunk, copy);
     }
   }
 }

@@ -31,9 +31,9 @@ class Scrubber {
   /// Begins a pass, unless one is under way.
   void start();
   /// Queues a suspected copy in front of all others.
-  void suspect(ChunkIndex chunk, const Extent& extent);
+  void queue_suspected(ChunkIndex chunk, const Extent& extent);
   /// Queues a file's chunks on that benefactor in front of all others: one of them is suspected.
-  void suspect(const File& file, BenefactorId benefactor);
+  void queue_suspected(const File& file, BenefactorId benefactor);
   /// Lacks the number of repaired chunks, which the CopyPlanner knows.
   msg::Scrub::Reply figures() const;
 

@@ -119,7 +119,7 @@ class SessionTable {
   /// Returns true when a session has grants.
   bool writing() const { return writers_ > 0; }
   /// Returns the number of other sessions that have grants.
-  std::size_t writers_beside(const SessionRecord& session) const {
+  std::size_t other_writers(const SessionRecord& session) const {
     return writers_ - (session.grants.empty() ? 0 : 1);
   }
   /// Notes that space was granted now.

@@ -52,30 +52,31 @@ void DrainChecks::look_up(const std::vector<FileId>& files, Unknown unknown, Tim
                  return waiting->done(fail(Code::kMalformed, "manager.find_drained"));
                }
                waiting->found = judge(looked, reply->missing);
-               look_at_prints(looked, waiting);
+               check_prints(looked, waiting);
              });
 }
 
-void DrainChecks::look_at_prints(std::vector<Looked> looked,
-                                 const std::shared_ptr<Waiting>& waiting) {
+void DrainChecks::check_prints(std::vector<Looked> looked,
+                               const std::shared_ptr<Waiting>& waiting) {
   std::erase_if(looked,
                 [&](const Looked& one) { return !waiting->found.there.contains(one.file); });
-  if (!prints_.can_look() || looked.empty()) return waiting->done(waiting->found);
+  if (!prints_.can_read_prints() || looked.empty()) return waiting->done(waiting->found);
   std::vector<std::string> paths;
   paths.reserve(looked.size());
   for (const Looked& one : looked) paths.push_back(one.wanted.path);
   const Duration left = std::min<Duration>(limits::kCallDeadline, waiting->deadline - pool_.now());
-  prints_.look(std::move(paths), left,
-               [this, alive = pool_.alive(), looked = std::move(looked),
-                waiting](const std::optional<std::vector<FilePrint>>& prints) {
-                 if (alive.expired()) return;
-                 if (prints) return compare_prints(looked, *prints, waiting);
-                 // A hanging file must not keep the memory of all files from being given up.
-                 if (waiting->unknown == Unknown::kIsBelieved) {
-                   return waiting->done(waiting->found);
-                 }
-                 waiting->done(fail(Code::kBusy, "the manager's look at the drain directory"));
-               });
+  prints_.read_prints(
+      std::move(paths), left,
+      [this, alive = pool_.alive(), looked = std::move(looked),
+       waiting](const std::optional<std::vector<FilePrint>>& prints) {
+        if (alive.expired()) return;
+        if (prints) return compare_prints(looked, *prints, waiting);
+        // A hanging file must not keep the memory of all files from being given up.
+        if (waiting->unknown == Unknown::kIsBelieved) {
+          return waiting->done(waiting->found);
+        }
+        waiting->done(fail(Code::kBusy, "the manager's look at the drain directory"));
+      });
 }
 
 /// Has files compared whose print is not the known one. Answers when all comparisons have ended, or
@@ -126,7 +127,7 @@ void DrainChecks::verified(const Looked& looked, DrainedVerifier::Verdict verdic
     waiting.found.there.insert(looked.file);
   } else if (is_same_version && verdict == DrainedVerifier::Verdict::kChanged) {
     waiting.found.missing.insert(looked.file);
-    lose(*file);
+    drain_again_or_report_loss(*file);
   }
   if (--waiting.compared > 0 || waiting.over) return;
   pool_.reactor().cancel(waiting.timer);
@@ -149,13 +150,13 @@ DrainChecks::Found DrainChecks::judge(const std::vector<Looked>& looked,
       found.there.insert(one.file);
     } else {
       found.missing.insert(one.file);
-      lose(*file);
+      drain_again_or_report_loss(*file);
     }
   }
   return found;
 }
 
-void DrainChecks::lose(const File& file) {
+void DrainChecks::drain_again_or_report_loss(const File& file) {
   const ChunkTable& chunks = pool_.state().chunks();
   const auto in_memory = [&](const PackedSlice& slice) { return chunks.has_copies(slice.chunk); };
   const std::string path = pool_.state().path(file);

@@ -64,11 +64,11 @@ class DrainChecks {
   };
   struct Waiting;
   Found judge(const std::vector<Looked>& looked, const std::vector<std::uint32_t>& missing);
-  void look_at_prints(std::vector<Looked> looked, const std::shared_ptr<Waiting>& waiting);
+  void check_prints(std::vector<Looked> looked, const std::shared_ptr<Waiting>& waiting);
   void compare_prints(const std::vector<Looked>& looked, const std::vector<FilePrint>& prints,
                       const std::shared_ptr<Waiting>& waiting);
   void verified(const Looked& looked, DrainedVerifier::Verdict verdict, Waiting& waiting);
-  void lose(const File& file);
+  void drain_again_or_report_loss(const File& file);
 
   Pool& pool_;
   const DrainPlanner& drain_;

@@ -20,7 +20,7 @@ constexpr Duration kLookMax = 2s;  ///< for the print of a file that got its nam
 constexpr std::size_t kHangingJobsMax = 100;
 
 /// Returns true when the error does not spoil other pieces in the same temporary file.
-bool spares_the_rest(const rpc::Answer& answer) {
+bool affects_only_its_piece(const rpc::Answer& answer) {
   const Code code = answer.error().error.code;
   return code == Code::kPeerLost || code == Code::kCancelled || code == Code::kBusy;
 }
@@ -361,11 +361,11 @@ void DrainPlanner::pieces_answered(DrainJob& job, std::size_t index, Time late,
       if (piece < request.slices.size()) job.verified[request.slices[piece]] = false;
     }
   }
-  job.starts_over = job.starts_over || (!answer && !spares_the_rest(answer));
+  job.starts_over = job.starts_over || (!answer && !affects_only_its_piece(answer));
   if (answer) {
     load_.answered(request);
     job.hangs = false;
-  } else if (lost_on_the_way(answer)) {
+  } else if (is_outcome_unknown(answer)) {
     // A hanging file says nothing about other storage of the benefactor.
     if (!request.hangs) load_.park(benefactor);
     job.late = std::max(job.late, late);
@@ -385,7 +385,7 @@ void DrainPlanner::pieces_done(DrainJob& job, BenefactorId benefactor, const rpc
   if (!reply->corrupt.empty()) {
     // The scrubber checks these chunks and replaces wrong copies; the next
     // attempt reads the new ones.
-    scrubber_.suspect(*pool_.state().file(job.file), benefactor);
+    scrubber_.queue_suspected(*pool_.state().file(job.file), benefactor);
     return end_job(job, true, "has chunks that fail their checksum");
   }
   ++job.done;
@@ -435,15 +435,15 @@ void DrainPlanner::finish(DrainJob& job) {
 std::optional<BenefactorId> DrainPlanner::finisher_of(const DrainJob& job) const {
   for (const DrainRequest& request : job.requests) {
     if (pool_.peer_of(request.benefactor) == nullptr) continue;
-    if (!names_hang_at(request.benefactor)) return request.benefactor;
+    if (!has_hanging_name_changes(request.benefactor)) return request.benefactor;
   }
   for (const auto& [id, status] : pool_.benefactors()) {
-    if (status.peer != nullptr && !names_hang_at(id)) return id;
+    if (status.peer != nullptr && !has_hanging_name_changes(id)) return id;
   }
   return pool_.some_benefactor();
 }
 
-bool DrainPlanner::names_hang_at(BenefactorId benefactor) const {
+bool DrainPlanner::has_hanging_name_changes(BenefactorId benefactor) const {
   return std::ranges::any_of(jobs_, [&](const auto& entry) {
     const DrainJob& job = entry.second;
     return job.asked_for_name() && job.hangs && job.finisher == benefactor;
@@ -495,7 +495,7 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
   DrainJob* job = job_of(file, number);
   if (job == nullptr) return;
   if (!answer) {
-    if (!lost_on_the_way(answer)) return fail_job(*job, answer);
+    if (!is_outcome_unknown(answer)) return fail_job(*job, answer);
     job->phase = DrainPhase::kLost;
     return;
   }
@@ -504,15 +504,15 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
   if (!is_newest(pool_.state(), job->file, job->version))
     return end_job(*job, false, "was removed or has a newer version");
   job->phase = DrainPhase::kRecording;
-  if (!prints_.can_look()) return record(*job, {});
-  prints_.look({job->path}, kLookMax,
-               [this, alive = pool_.alive(), file,
-                number](const std::optional<std::vector<FilePrint>>& prints) {
-                 DrainJob* const looked = alive.expired() ? nullptr : job_of(file, number);
-                 if (looked == nullptr) return;
-                 // Without a print, the file is compared before the pool calls it safe.
-                 record(*looked, prints ? prints->front() : FilePrint{});
-               });
+  if (!prints_.can_read_prints()) return record(*job, {});
+  prints_.read_prints({job->path}, kLookMax,
+                      [this, alive = pool_.alive(), file,
+                       number](const std::optional<std::vector<FilePrint>>& prints) {
+                        DrainJob* const looked = alive.expired() ? nullptr : job_of(file, number);
+                        if (looked == nullptr) return;
+                        // Without a print, the file is compared before the pool calls it safe.
+                        record(*looked, prints ? prints->front() : FilePrint{});
+                      });
 }
 
 /// The file has its name in the drain directory: records it as drained.

@@ -79,7 +79,7 @@ class DrainPlanner {
   void pieces_done(DrainJob& job, BenefactorId benefactor, const rpc::Answer& answer);
   void finish(DrainJob& job);
   std::optional<BenefactorId> finisher_of(const DrainJob& job) const;
-  bool names_hang_at(BenefactorId benefactor) const;
+  bool has_hanging_name_changes(BenefactorId benefactor) const;
   void set_aside(DrainJob& job);
   void send_finish(DrainJob& job);
   void finished(FileId file, std::uint64_t number, const rpc::Answer& answer);

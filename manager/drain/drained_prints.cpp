@@ -67,7 +67,7 @@ DrainedPrints::~DrainedPrints() {
   ended ? thread_.join() : thread_.detach();
 }
 
-void DrainedPrints::look(std::vector<std::string> paths, Duration limit, Done done) {
+void DrainedPrints::read_prints(std::vector<std::string> paths, Duration limit, Done done) {
   const std::uint64_t number = ++looks_made_;
   const TimerId timer =
       reactor_.schedule_after(limit, [this, number] { finish(number, std::nullopt); });

@@ -33,7 +33,7 @@ class DrainedPrints {
 
   /// Looks at files by their paths below the drain directory. Calls `done` once, later, and within
   /// `limit`.
-  void look(std::vector<std::string> paths, Duration limit, Done done);
+  void read_prints(std::vector<std::string> paths, Duration limit, Done done);
 
  private:
   struct Shared;

@@ -18,7 +18,7 @@ bool can_be_compared(const PackedSlice& slice, const Chunk& chunk) {
 }
 
 /// Returns true when the file has parts of chunks, and memory has all of it.
-bool is_better_drained_again(const ChunkTable& chunks, const VersionData& version) {
+bool should_drain_again(const ChunkTable& chunks, const VersionData& version) {
   const auto is_part = [&](const PackedSlice& slice) {
     return slice.length != chunks.length(slice.chunk);
   };
@@ -34,7 +34,7 @@ void DrainedVerifier::verify(FileId file, const FilePrint& seen, Done done) {
   if (of == nullptr) return done(Verdict::kUnknown);
   const auto path = drain_.drained_path(*of, of->newest);
   if (!path) return done(Verdict::kUnknown);
-  if (is_better_drained_again(pool_.state().chunks(), of->newest)) return done(Verdict::kChanged);
+  if (should_drain_again(pool_.state().chunks(), of->newest)) return done(Verdict::kChanged);
   const auto same = std::ranges::find_if(jobs_, [&](const Job& job) {
     return job.file == file && job.version == of->newest.version && job.seen == seen;
   });
@@ -75,7 +75,7 @@ void DrainedVerifier::step() {
   const File* const file = current();
   if (file == nullptr) return end(Verdict::kUnknown);
   msg::DrainPieces request = next_pieces(*file, jobs_.front());
-  if (request.pieces.empty()) return look_again();
+  if (request.pieces.empty()) return check_file_again();
   const auto benefactor = pool_.some_benefactor();
   if (!benefactor) return end(Verdict::kUnknown);
   pool_.peer_of(*benefactor)
@@ -93,15 +93,16 @@ void DrainedVerifier::compared(const rpc::Answer& answer) {
 }
 
 /// All bytes are right. A file that has another print by now was changed meanwhile.
-void DrainedVerifier::look_again() {
-  prints_.look({jobs_.front().path}, limits::kCallDeadline,
-               [this, alive = pool_.alive()](const std::optional<std::vector<FilePrint>>& prints) {
-                 if (alive.expired()) return;
-                 const Job& job = jobs_.front();
-                 const bool same = prints && prints->front() == job.seen && current() != nullptr;
-                 if (same) prints_.add(pool_.state(), job.file, job.version, job.seen);
-                 end(same ? Verdict::kSame : Verdict::kUnknown);
-               });
+void DrainedVerifier::check_file_again() {
+  prints_.read_prints(
+      {jobs_.front().path}, limits::kCallDeadline,
+      [this, alive = pool_.alive()](const std::optional<std::vector<FilePrint>>& prints) {
+        if (alive.expired()) return;
+        const Job& job = jobs_.front();
+        const bool same = prints && prints->front() == job.seen && current() != nullptr;
+        if (same) prints_.add(pool_.state(), job.file, job.version, job.seen);
+        end(same ? Verdict::kSame : Verdict::kUnknown);
+      });
 }
 
 void DrainedVerifier::end(Verdict verdict) {

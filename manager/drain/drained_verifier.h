@@ -48,7 +48,7 @@ class DrainedVerifier {
   void step();
   msg::DrainPieces next_pieces(const File& file, Job& job) const;
   void compared(const rpc::Answer& answer);
-  void look_again();
+  void check_file_again();
   void end(Verdict verdict);
   const File* current() const;
 

@@ -84,7 +84,7 @@ bool Evictor::evict(std::uint64_t want_bytes) {
   std::erase_if(seen_, [this](const auto& each) { return pool_.now() >= each.second.until; });
   pins_without_bytes_ = sessions_.pins_without_bytes(pool_.state());
   const Choice oldest = choose(bytes, kAny, [](const File&) { return true; });
-  held_up_ = false;
+  blocked_ = false;
   if (oldest.commands.empty()) return false;
   // Versions newer than the wanted ones stay in memory, although their files were seen.
   Choice now = choose(bytes, oldest.newest, seen);
@@ -121,8 +121,8 @@ void Evictor::check_ahead(std::uint64_t want_bytes) {
   }
   const std::uint64_t bytes = std::max(want_bytes, kCheckAheadBytes);
   const auto files = unseen(choose(bytes, kAny, [](const File&) { return true; }));
-  held_up_ = files.empty() || pool_.now() < check_after_;
-  if (held_up_) return;
+  blocked_ = files.empty() || pool_.now() < check_after_;
+  if (blocked_) return;
   checking_ = true;
   wanted_bytes_ = want_bytes;
   checks_.look_up(

@@ -29,7 +29,7 @@ class Evictor {
   bool evict(std::uint64_t want_bytes);
   /// Valid after evict(): there are drained versions, but their files cannot be checked now, or
   /// their names are being changed.
-  bool is_held_up() const { return held_up_; }
+  bool is_blocked() const { return blocked_; }
 
  private:
   struct Choice {
@@ -56,7 +56,7 @@ class Evictor {
   const SessionTable& sessions_;
   std::unordered_map<FileId, std::uint32_t> pins_without_bytes_;  ///< valid during evict()
   std::map<FileId, Seen> seen_;  ///< files seen in the drain directory within kSeenFor
-  bool held_up_ = false;
+  bool blocked_ = false;
   bool checking_ = false;
   std::uint64_t wanted_bytes_ = 0;  ///< the largest request since the check began
   Time check_after_{};

@@ -64,7 +64,7 @@ void add_unknown(ChunkMap& map, std::uint64_t& at, std::uint64_t end) {
   }
 }
 
-/// Adds what is data between `at` and `end`, which becomes `at`.
+/// Adds the data between `at` and `end`. Sets `at` to `end`.
 void add_data(ChunkMap& map, std::uint64_t& at, std::uint64_t end,
               const std::vector<DataRange>& data) {
   const auto is_before = [&](const DataRange& piece) { return piece.end <= at; };
@@ -94,12 +94,12 @@ ChunkMap map_of(std::uint64_t size, const std::vector<DrainedRange>& ranges,
 
 /// Returns the known checksums of a drained file. Returns none when the manifest is about a file of
 /// another size or time.
-std::vector<DrainedRange> known_of(const ManifestEntries& manifest, const std::string& name,
-                                   const struct stat& there) {
+std::vector<DrainedRange> known_checksums_of(const ManifestEntries& manifest,
+                                             const std::string& name, const struct stat& there) {
   const auto entry = manifest.find(name);
   if (entry == manifest.end() ||
       entry->second.size_bytes != static_cast<std::uint64_t>(there.st_size) ||
-      !is_time_of(entry->second.mtime_ns, there.st_mtim)) {
+      !equals_stored_time(entry->second.mtime_ns, there.st_mtim)) {
     return {};
   }
   return entry->second.ranges;
@@ -360,7 +360,7 @@ class Import {
       to.type = FileType::kRegular;
       to.size_bytes = static_cast<std::uint64_t>(info->st_size);
       to.version = 1;
-      file.map = map_of(to.size_bytes, known_of(manifest, entry.name, *info),
+      file.map = map_of(to.size_bytes, known_checksums_of(manifest, entry.name, *info),
                         data_of(entry.folder, entry.name, *info));
       file.drained = file.evicted = true;
     } else if (S_ISFIFO(info->st_mode) || S_ISSOCK(info->st_mode)) {

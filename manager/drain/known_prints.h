@@ -24,12 +24,12 @@ class KnownPrints {
   using Done = std::function<void(const std::optional<std::vector<FilePrint>>& prints)>;
   using Look = std::function<void(std::vector<std::string> paths, Duration limit, Done done)>;
 
-  /// Sets who takes prints of files, by their paths below the drain directory, as
-  /// DrainedPrints::look() does. Without it nobody does.
-  void set_look(Look look) { look_ = std::move(look); }
-  bool can_look() const { return look_ != nullptr; }
-  void look(std::vector<std::string> paths, Duration limit, Done done) const {
-    look_(std::move(paths), limit, std::move(done));
+  /// Sets the function that takes prints of files by their paths below the drain directory
+  /// (DrainedPrints::read_prints()). Without a function, can_read_prints() is false.
+  void set_look(Look look) { read_prints_ = std::move(look); }
+  bool can_read_prints() const { return read_prints_ != nullptr; }
+  void read_prints(std::vector<std::string> paths, Duration limit, Done done) const {
+    read_prints_(std::move(paths), limit, std::move(done));
   }
 
   /// Returns the verified print of the file's newest version; an unknown print without one.
@@ -42,7 +42,7 @@ class KnownPrints {
     Version version = 0;
     FilePrint print;
   };
-  Look look_;
+  Look read_prints_;
   std::unordered_map<FileId, Known> known_;
 };
 

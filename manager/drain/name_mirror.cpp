@@ -26,7 +26,7 @@ bool concerns(const msg::MirrorChange& change, FileId file, const std::string& p
   return change.kind == msg::MirrorKind::kRename && same_or_below(path, change.other_path);
 }
 
-bool lost_on_the_way(const rpc::Answer& answer) {
+bool is_outcome_unknown(const rpc::Answer& answer) {
   const Code code = answer.error().error.code;
   return code == Code::kPeerLost || code == Code::kDeadline || code == Code::kCancelled;
 }
@@ -104,7 +104,7 @@ void NameMirror::run() {
 }
 
 void NameMirror::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
-  const bool lost = !answer && lost_on_the_way(answer);
+  const bool lost = !answer && is_outcome_unknown(answer);
   if (!lost) late_ = {};
   const msg::MirrorChange& change = pool_.state().mirror_queue().at(sequence);
   if (answer && change.kind == msg::MirrorKind::kSetAside) {

@@ -16,7 +16,7 @@ namespace stdchk::manager {
 inline constexpr Duration kTransit = std::chrono::seconds(15);
 
 /// Returns true when the error says nothing of whether the request was executed.
-bool lost_on_the_way(const rpc::Answer& answer);
+bool is_outcome_unknown(const rpc::Answer& answer);
 bool same_or_below(const std::string& path, const std::string& directory);
 /// Returns true when a file with that path must not get its name before or during the change.
 bool concerns(const msg::MirrorChange& change, FileId file, const std::string& path);

@@ -6,10 +6,10 @@
 # The same file is the format of the journal: one Command is one record (docs/internals/formats.md). Rules for
 # changes:
 #
-# - Fields and commands are only ever added, with the next free number. None is removed or gets another
-#   meaning.
-# - A field that an older record lacks is 0, false or empty: that value must mean what held before there
-#   was the field.
+# - Fields and commands are only ever added, with the next free number. No field or command is removed or gets
+#   another meaning.
+# - A field that an older record lacks reads as 0, false or empty. A new field must use this value for the
+#   behaviour of records without the field.
 #
 # The text order of fields is the order of the C++ members; the numbers are the journal's.
 

@@ -52,7 +52,7 @@ std::string words(std::initializer_list<std::uint64_t> numbers) {
   return text;
 }
 
-/// `context`: what says where the record belongs, of fixed length.
+/// `context`: the place of the record in the log, of fixed length.
 std::string mac_of(const Secret& key, std::string_view context, std::string_view length,
                    std::string_view body) {
   const Digest digest = keyed_digest(key, {bytes_of(context), bytes_of(length), bytes_of(body)});
@@ -189,7 +189,7 @@ std::vector<std::string> cut_log(std::string_view log) {
 
 Result<DecodedLog> decode_log(std::string_view log, const LogKeys* keys) {
   if (log.starts_with(kMagic)) return decode_proven(log.substr(kMagic.size()), keys);
-  // Nobody proves that a manager has made a log of an older version.
+  // A log of an older version has no proof that a manager has made it.
   if (keys != nullptr) return fail(Code::kCorrupt, kWhere);
   const bool has_crc = log.starts_with(kMagicOfChecksums);
   Reader reader(log.substr(has_crc ? kMagicOfChecksums.size() : 0), has_crc, false);

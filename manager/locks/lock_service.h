@@ -30,7 +30,7 @@ class LockService {
   void serve(ClientRecord& client, const msg::GetLock& request, const Call& call);
   /// The client has ended: others get its locks.
   void end(ClientId client);
-  /// Answers calls that come near to their deadline, and forgets requests that nobody repeats.
+  /// Answers calls that come near to their deadline, and forgets requests that no client repeats.
   void tick();
   const LockTable& table() const { return table_; }
 

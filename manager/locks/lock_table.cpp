@@ -68,7 +68,7 @@ bool LockTable::has_lock(const FileLock& wanted) const {
 }
 
 /// Returns true when a request before `end` waits for a lock that would exclude `wanted`.
-bool LockTable::stands_in_line(const FileLock& wanted, Waits::const_iterator end) const {
+bool LockTable::is_queued_before(const FileLock& wanted, Waits::const_iterator end) const {
   const auto before = [&](const Wait& wait) {
     return wait.wanted.file == wanted.file && wait.wanted.space == wanted.space &&
            excludes(wait.wanted, wanted);
@@ -84,7 +84,7 @@ Result<msg::LockOutcome> LockTable::wait(const FileLock& wanted, const WaitId& i
   const bool is_known = known != waits_.end();
   const bool passes = is_known && now >= known->since + kLineHolds;
   const bool excluded = excluding(wanted).has_value();
-  if (!excluded && (passes || !stands_in_line(wanted, known))) {
+  if (!excluded && (passes || !is_queued_before(wanted, known))) {
     put(wanted);
     if (is_known) waits_.erase(known);
     return msg::LockOutcome::kGranted;
@@ -142,7 +142,7 @@ std::vector<WaitId> LockTable::grant(const std::function<bool(const WaitId&)>& i
   for (auto wait = waits_.begin(); wait != waits_.end();) {
     const bool passes = now >= wait->since + kLineHolds;
     if (excluding(wait->wanted) || !is_there(wait->id) ||
-        (!passes && stands_in_line(wait->wanted, wait))) {
+        (!passes && is_queued_before(wait->wanted, wait))) {
       ++wait;
       continue;
     }

@@ -51,7 +51,7 @@ class LockTable {
   /// with the same id renews the time. kDeadlock: the owner would wait for itself, by record locks.
   Result<msg::LockOutcome> wait(const FileLock& wanted, const WaitId& id, Time now, Time until);
   void cancel(const WaitId& id) { erase_wait(id); }
-  /// Releases what the owner has in the range.
+  /// Releases the owner's locks in the range.
   Status release(const FileLock& range);
   /// Grants waiting requests that nothing excludes any more, the oldest first. Skips requests of
   /// which `is_there(id)` is false. Returns the granted requests, which wait no more.
@@ -85,7 +85,7 @@ class LockTable {
   bool closes_a_circle(const FileLock& wanted) const;
   void give_up_converted(const FileLock& wanted);
   bool has_lock(const FileLock& wanted) const;
-  bool stands_in_line(const FileLock& wanted, Waits::const_iterator end) const;
+  bool is_queued_before(const FileLock& wanted, Waits::const_iterator end) const;
 
   std::map<Key, FileLocks> held_;
   Waits waits_;  ///< the oldest first

@@ -16,7 +16,7 @@ Status JournalWriter::load(Reactor& reactor) {
   loaded_ = true;
   if (!state_.mirror_queue().empty()) mirror_newest_ = state_.mirror_queue().rbegin()->first;
   state_.take_freed();
-  state_.take_thinned();
+  state_.take_unused_stripe_members();
   return {};
 }
 

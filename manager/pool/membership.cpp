@@ -47,7 +47,7 @@ Membership::Membership(std::shared_ptr<const transport::secure::Keyring> keyring
   STDCHK_ASSERT(keyring_ != nullptr && keyring_->has_root());
 }
 
-Membership Membership::believing() {
+Membership Membership::trusting_all() {
   Membership all;
   all.believes_ = true;
   return all;
@@ -119,7 +119,8 @@ bool Membership::examine(msg::RegisterBenefactor& request, const Member& member)
   return proven || !claims;
 }
 
-bool Membership::owns_life(const msg::RegisterBenefactor& request, const Member& member) const {
+bool Membership::is_only_owner_of_life(const msg::RegisterBenefactor& request,
+                                       const Member& member) const {
   if (believes_) return true;
   return keyring_ != nullptr && request.life_low == keyring_->mark_of(member, request.life_high);
 }

@@ -23,23 +23,24 @@ class Membership {
   using Member = transport::secure::Member;
   using Role = transport::secure::Role;
 
-  /// Nobody is a member.
+  /// A Membership without members: no peer has proven its key.
   Membership() = default;
   /// `keyring` must have the root secret.
   explicit Membership(std::shared_ptr<const transport::secure::Keyring> keyring);
-  /// Everybody is believed. Only where all ends are parts of one program and links prove nothing.
-  static Membership believing();
+  /// Trusts the claims of every peer. Use it only where all ends are parts of one program and links
+  /// carry no proof.
+  static Membership trusting_all();
 
   /// True when the peer has proven which member it is.
   bool admits(const transport::Link& link) const;
-  /// The peer may ask a manager for what takes that route.
+  /// Returns true when the peer may send requests of that route to a manager.
   bool may_ask(const transport::Link& link, msg::Route route) const;
-  /// Zeros for everybody who is only believed.
+  /// Returns the proven member at the other end; zeros without a proof.
   static Member member_at(const transport::Link& link);
 
   /// Proves later that the member was given this client number.
   std::string proof_of(ClientId client, const Member& member) const;
-  /// Takes back what the client says of earlier times when it has no proof. False: it had none.
+  /// Without a valid proof, clears the client's claims of earlier numbers, and returns false.
   bool examine(msg::RegisterClient& request, const Member& member) const;
 
   /// A benefactor's number, and a journal record of that epoch that was answered to it.
@@ -49,10 +50,10 @@ class Membership {
     std::uint64_t sequence = 0;
   };
   std::string proof_of(const IssuedNumber& issued, const Member& member) const;
-  /// The same for benefactors; without a proof what it says of its log is taken back, too.
+  /// The same for benefactors. Without a valid proof, also clears the claims about its log.
   bool examine(msg::RegisterBenefactor& request, const Member& member) const;
-  /// No other member can have this life.
-  bool owns_life(const msg::RegisterBenefactor& request, const Member& member) const;
+  /// Returns true when no other member can have registered this life.
+  bool is_only_owner_of_life(const msg::RegisterBenefactor& request, const Member& member) const;
 
   /// The key that proves grants on this benefactor (transport/secure/grant_proof.h).
   Secret grant_key(const Member& benefactor) const;

@@ -22,7 +22,7 @@ constexpr Duration kComeBack = 500ms;
 /// Returns the first epoch of the block after that of `newest`.
 Epoch next_block(Epoch newest) { return {(newest.value / kEpochBlock + 1) * kEpochBlock}; }
 
-tl::unexpected<rpc::Failure> come_back() {
+tl::unexpected<rpc::Failure> retry_later() {
   return tl::unexpected<rpc::Failure>(rpc::Failure{Error{Code::kBusy, 0, "manager.rebuild"},
                                                    "The manager is being rebuilt.", kComeBack});
 }
@@ -47,8 +47,8 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
     auto* wanted = std::get_if<msg::RegisterBenefactor>(&envelope.body);
     const bool admitted = !owner_.standby_ || owner_.quorum_;
     if (wanted == nullptr || !may_ask(msg::Route::kBenefactorToManager) ||
-        !membership.owns_life(*wanted, member) || !admitted) {
-      return respond(come_back());
+        !membership.is_only_owner_of_life(*wanted, member) || !admitted) {
+      return respond(retry_later());
     }
     if (!membership.examine(*wanted, member)) {
       log::warning("a benefactor on {} does not prove what it says of earlier epochs",
@@ -62,7 +62,7 @@ class Rebuilder::Visitor final : public rpc::PeerHandler {
   void on_closed(rpc::Peer&, Error) override { owner_.left(*this); }
 
   void send_away() {
-    if (held) held(come_back());
+    if (held) held(retry_later());
     held = {};
     registration.reset();
     asked = promised = false;
@@ -100,7 +100,7 @@ Rebuilder::~Rebuilder() {
   reactor_.cancel(gather_timer_);
   reactor_.cancel(give_up_timer_);
   for (auto& [number, visitor] : visitors_) {
-    if (visitor->held) visitor->held(come_back());
+    if (visitor->held) visitor->held(retry_later());
   }
   visitors_.clear();
 }
@@ -168,10 +168,10 @@ bool Rebuilder::is_member(const Visitor& visitor) const {
 }
 
 /// Each once: one benefactor may have come over several links.
-std::size_t Rebuilder::members_here(bool that_promised) const {
+std::size_t Rebuilder::members_here(bool only_promised) const {
   std::set<BenefactorId> members;
   for (const auto& [number, each] : visitors_) {
-    if (is_member(*each) && (each->promised || !that_promised)) {
+    if (is_member(*each) && (each->promised || !only_promised)) {
       members.insert(each->registration->benefactor);
     }
   }
@@ -180,7 +180,7 @@ std::size_t Rebuilder::members_here(bool that_promised) const {
 
 /// Returns true when readable logs have every answered record. The newest log of the promising
 /// benefactors suffices. Half of all logs suffice, too: each record is on more than half.
-bool Rebuilder::have_what_was_answered() const {
+bool Rebuilder::have_all_answered_records() const {
   std::set<BenefactorId> readable;
   std::pair<Epoch, std::uint64_t> newest;
   std::pair<Epoch, std::uint64_t> newest_readable;
@@ -259,7 +259,7 @@ void Rebuilder::left(Visitor& visitor) {
 void Rebuilder::read_best() {
   reading_.source = nullptr;
   if (standby_ && !is_majority(members_here(true))) return;
-  if (standby_ && !have_what_was_answered()) {
+  if (standby_ && !have_all_answered_records()) {
     if (!std::exchange(wait_logged_, true)) {
       log::warning(
           "all that was answered may be in a log alone that cannot be read; waits for others");

@@ -85,8 +85,8 @@ class Rebuilder final : public transport::AcceptHandler {
   Status load();
   bool is_member(const Visitor& visitor) const;
   bool is_majority(std::size_t count) const { return 2 * count > quorum_->members.size(); }
-  std::size_t members_here(bool that_promised) const;
-  bool have_what_was_answered() const;
+  std::size_t members_here(bool only_promised) const;
+  bool have_all_answered_records() const;
   void seek_promises();
   void arrived(Visitor& visitor);
   void left(Visitor& visitor);

@@ -21,7 +21,7 @@ Standby::~Standby() { reactor_.cancel(timer_); }
 
 void Standby::watch(Rebuilder& rebuilder) {
   rebuilder_ = &rebuilder;
-  turn();
+  watch_manager_once();
 }
 
 void Standby::announce(Epoch own) {
@@ -29,9 +29,9 @@ void Standby::announce(Epoch own) {
   quorum_ = {own, {}};
 }
 
-void Standby::turn() {
+void Standby::watch_manager_once() {
   const Duration interval = rebuilder_ != nullptr ? kInterval : kAnnounceInterval;
-  timer_ = reactor_.schedule_after(interval, [this] { turn(); });
+  timer_ = reactor_.schedule_after(interval, [this] { watch_manager_once(); });
   if (!asking_) ask();
   if (rebuilder_ == nullptr || quorum_.members.empty()) return;
   if (reactor_.clock().now() - heard_ <= config_.silence) return;

@@ -50,7 +50,7 @@ class Standby final : public rpc::PeerHandler {
   void on_closed(rpc::Peer& peer, Error why) override;
 
  private:
-  void turn();
+  void watch_manager_once();
   void ask();
   void answered(const rpc::Answer& answer);
   void followed(const msg::FollowManager::Reply& reply);

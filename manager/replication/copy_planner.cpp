@@ -138,7 +138,7 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
       if (pool_.is_readable(chunk) || pool_.is_reconstructible(chunk)) {
         return static_cast<Rank>(kRankSole + (drained ? 1 : 0));
       }
-      // Parity that is lost with its data is nobody's loss but the data's.
+      // When parity is lost with its data, only the data counts as lost.
       const bool parity = stripe != nullptr && stripe->number_of(chunk) >= stripe->data;
       return drained || parity ? std::nullopt : std::optional<Rank>(kRankLost);
     }
@@ -150,7 +150,7 @@ std::optional<CopyPlanner::Rank> CopyPlanner::rank_of(ChunkIndex chunk, const Vi
 void CopyPlanner::update(ChunkIndex chunk) {
   parity_.examine(chunk);
   const View view = view_of(chunk);
-  if (!surplus_of(view).empty()) surplus_.insert(chunk);
+  if (!surplus_copies(view).empty()) surplus_.insert(chunk);
   const auto rank = rank_of(chunk, view);
   const bool was_lost = queue_.rank(chunk) == kRankLost;
   // Also after an earlier loss: this index may have belonged to another chunk.
@@ -294,7 +294,7 @@ bool CopyPlanner::lacks_copies(const VersionData& version) const {
   });
 }
 
-bool CopyPlanner::lacks_nothing() const {
+bool CopyPlanner::is_fully_redundant() const {
   return scan_at_ == kNoChunk && queue_.empty() && !parity_.lacks_parity();
 }
 
@@ -338,7 +338,7 @@ const std::vector<BenefactorId>& CopyPlanner::neighbours(BenefactorId primary) {
     if (id != primary && !status.info.addresses.empty()) found->second.push_back(id);
   }
   std::sort(found->second.begin(), found->second.end(),
-            [&](BenefactorId a, BenefactorId b) { return takes_copies_before(primary, a, b); });
+            [&](BenefactorId a, BenefactorId b) { return precedes_as_copy_target(primary, a, b); });
   return found->second;
 }
 
@@ -362,16 +362,16 @@ std::vector<BenefactorId> CopyPlanner::near(FailureDomains::Domain domain,
 std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::uint64_t bytes,
                                                        Rank rank, bool now_only) {
   std::optional<BenefactorId> target;
-  for (const BenefactorId id : takers(view, bytes, rank)) {
+  for (const BenefactorId id : copy_targets(view, bytes, rank)) {
     if (now_only && !traffic_.is_free(id, rank)) continue;
     if (!target || traffic_.load(id) < traffic_.load(*target)) target = id;
   }
   return target;
 }
 
-std::vector<BenefactorId> CopyPlanner::takers_beside(const std::vector<BenefactorId>& held,
-                                                     std::uint32_t wanted, std::uint64_t bytes,
-                                                     const std::vector<BenefactorId>& left_out) {
+std::vector<BenefactorId> CopyPlanner::copy_targets_besides(
+    const std::vector<BenefactorId>& held, std::uint32_t wanted, std::uint64_t bytes,
+    const std::vector<BenefactorId>& left_out) {
   View view;
   for (const BenefactorId id : held) {
     if (pool_.benefactors().count(id) == 0) return {};
@@ -380,11 +380,12 @@ std::vector<BenefactorId> CopyPlanner::takers_beside(const std::vector<Benefacto
   if (held.empty()) return {};
   view.level = pool_.domains().level_for(wanted);
   view.left_out = left_out;
-  return takers(view, bytes, 0);
+  return copy_targets(view, bytes, 0);
 }
 
 /// Returns the benefactors that may get a copy.
-std::vector<BenefactorId> CopyPlanner::takers(const View& view, std::uint64_t bytes, Rank rank) {
+std::vector<BenefactorId> CopyPlanner::copy_targets(const View& view, std::uint64_t bytes,
+                                                    Rank rank) {
   const FailureDomains& domains = pool_.domains();
   // If there are fewer domains than copies, the copies must use all domains.
   for (std::size_t i = 0; i < view.level && view.avoided.empty(); ++i) {
@@ -392,15 +393,15 @@ std::vector<BenefactorId> CopyPlanner::takers(const View& view, std::uint64_t by
     std::set<FailureDomains::Domain> taken;
     for (const Extent& copy : view.good) taken.insert(domains.domain(copy.benefactor, level));
     if (taken.empty() || taken.size() >= domains.count(level)) continue;
-    auto found = takers(view, level, bytes, rank);
+    auto found = copy_targets(view, level, bytes, rank);
     if (!found.empty()) return found;
   }
-  return takers(view, view.level, bytes, rank);
+  return copy_targets(view, view.level, bytes, rank);
 }
 
-/// Returns takers in domains of that level without a copy.
-std::vector<BenefactorId> CopyPlanner::takers(const View& view, FailureDomains::Level level,
-                                              std::uint64_t bytes, Rank rank) {
+/// Returns targets in domains of that level without a copy.
+std::vector<BenefactorId> CopyPlanner::copy_targets(const View& view, FailureDomains::Level level,
+                                                    std::uint64_t bytes, Rank rank) {
   const FailureDomains& domains = pool_.domains();
   const Extent& primary = view.good.empty() ? view.bad.back() : view.good.front();
   std::set<FailureDomains::Domain> never = view.avoided;
@@ -469,7 +470,7 @@ void CopyPlanner::plan() {
 
 /// Returns copies that may go, because enough others can be read now. Copies on silent benefactors
 /// do not count, because these may not return.
-std::vector<Extent> CopyPlanner::surplus_of(const View& view) const {
+std::vector<Extent> CopyPlanner::surplus_copies(const View& view) const {
   const auto is_reachable = [this](const Extent& copy) { return pool_.is_reachable(copy); };
   const auto readable = std::count_if(view.good.begin(), view.good.end(), is_reachable);
   if (readable < view.wanted || view.good.empty()) return {};
@@ -488,7 +489,7 @@ void CopyPlanner::drop_surplus() {
     const ChunkIndex chunk = surplus_.extract(surplus_.begin()).value();
     if (busy_.count(chunk) > 0) continue;
     const View view = view_of(chunk);
-    const std::vector<Extent> surplus = surplus_of(view);
+    const std::vector<Extent> surplus = surplus_copies(view);
     if (surplus.empty()) continue;
     const Chunk known = pool_.state().chunks().get(chunk);
     for (const Extent& copy : surplus) {
@@ -625,7 +626,7 @@ std::optional<msg::CopyExtents::Reply> CopyPlanner::outcome_of(const Sent& sent,
   }
   for (const std::uint32_t i : built->corrupt) {
     if (i >= sent.read.size()) continue;
-    scrubber_.suspect(sent.inputs[i], sent.read[i]);
+    scrubber_.queue_suspected(sent.inputs[i], sent.read[i]);
     traffic_.park(sent.target);
   }
   const ChunkIndex chunk = sent.items.front().chunk;
@@ -646,7 +647,7 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   traffic_.take_load(sent.target, sent.bytes);
   if (!sent.built) traffic_.take_load(sent.source, sent.bytes);
   const auto reply = outcome_of(sent, answer);
-  if (!reply) return lose(number);
+  if (!reply) return on_unknown_outcome(number);
   if (!reply->failed.empty() && !sent.built) traffic_.park(sent.source);
   const auto has = [](const std::vector<std::uint32_t>& list, std::size_t i) {
     return std::find(list.begin(), list.end(), i) != list.end();
@@ -655,7 +656,7 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   for (std::size_t i = 0; i < sent.items.size(); ++i) {
     const Item& item = sent.items[i];
     // Source or target may be at fault: the source checks its extent.
-    if (has(reply->corrupt, i)) scrubber_.suspect(item.chunk, item.from);
+    if (has(reply->corrupt, i)) scrubber_.queue_suspected(item.chunk, item.from);
     if (has(reply->corrupt, i) || has(reply->failed, i)) continue;
     const Chunk chunk = pool_.state().chunks().get(item.chunk);
     if (chunk.copies.empty()) continue;
@@ -680,12 +681,12 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   }
   pool_.execute(std::move(command), [this, number](const Result<Affected>&) { settle(number); });
   const auto found = sent_.find(number);
-  if (found != sent_.end()) give_untaken(found->second);
+  if (found != sent_.end()) free_unused_targets(found->second);
 }
 
 /// Must run as soon as the command was applied. From then on the chunk owns the range, and may free
 /// it before the command is durable.
-void CopyPlanner::give_untaken(Sent& sent) {
+void CopyPlanner::free_unused_targets(Sent& sent) {
   for (Item& item : sent.items) {
     const Range to = std::exchange(item.to, {});
     if (to.length == 0) continue;
@@ -700,7 +701,7 @@ void CopyPlanner::give_untaken(Sent& sent) {
 /// Ends a request: releases its chunks.
 void CopyPlanner::settle(std::uint64_t number) {
   Sent sent = std::move(sent_.extract(number).mapped());
-  give_untaken(sent);
+  free_unused_targets(sent);
   for (const Item& item : sent.items) {
     busy_.erase(item.chunk);
     pool_.release(item.chunk);
@@ -709,7 +710,7 @@ void CopyPlanner::settle(std::uint64_t number) {
   plan();
 }
 
-void CopyPlanner::lose(std::uint64_t number) {
+void CopyPlanner::on_unknown_outcome(std::uint64_t number) {
   const Sent sent = std::move(sent_.extract(number).mapped());
   log::warning("benefactor {} did not say whether it has made copies", sent.target.value);
   traffic_.park(sent.target);

@@ -75,7 +75,7 @@ class CopyPlanner {
   /// Returns true when the version may lack copies or parity. O(slices).
   bool lacks_copies(const VersionData& version) const;
   /// Returns true when no version lacks copies or parity.
-  bool lacks_nothing() const;
+  bool is_fully_redundant() const;
   /// Returns true when an undrained part of the version has no copy and cannot be reconstructed.
   bool has_lost(const VersionData& version) const;
   /// Lost bytes of the version, as known from the last examination of its chunks. O(slices).
@@ -84,10 +84,10 @@ class CopyPlanner {
   /// chunk drained since the last examination is examined only once more.
   bool lacks_undrained_copies();
   /// Returns benefactors that may take a copy of a chunk that is on `held`, for `wanted` copies.
-  /// All chunks with the same first benefactor share these few takers. Never one of `left_out`.
-  std::vector<BenefactorId> takers_beside(const std::vector<BenefactorId>& held,
-                                          std::uint32_t wanted, std::uint64_t bytes,
-                                          const std::vector<BenefactorId>& left_out);
+  /// All chunks with the same first benefactor share these few targets. Never one of `left_out`.
+  std::vector<BenefactorId> copy_targets_besides(const std::vector<BenefactorId>& held,
+                                                 std::uint32_t wanted, std::uint64_t bytes,
+                                                 const std::vector<BenefactorId>& left_out);
   Figures figures() const;
   std::uint64_t repaired() const { return made_.repaired; }
   /// Calls `visit(benefactor, range)` for the ranges in which copies are being made.
@@ -141,14 +141,14 @@ class CopyPlanner {
   std::pair<std::size_t, std::size_t> blocks_of(const Stripe& stripe) const;
   std::uint64_t debt_of(ChunkIndex chunk, std::size_t copies, std::set<ChunkIndex>& seen) const;
   void plan_soon();
-  std::vector<Extent> surplus_of(const View& view) const;
+  std::vector<Extent> surplus_copies(const View& view) const;
   void drop_surplus();
   bool place(ChunkIndex chunk, Rank rank, Batches& batches);
   std::optional<BenefactorId> choose_target(const View& view, std::uint64_t bytes, Rank rank,
                                             bool now_only);
-  std::vector<BenefactorId> takers(const View& view, std::uint64_t bytes, Rank rank);
-  std::vector<BenefactorId> takers(const View& view, FailureDomains::Level level,
-                                   std::uint64_t bytes, Rank rank);
+  std::vector<BenefactorId> copy_targets(const View& view, std::uint64_t bytes, Rank rank);
+  std::vector<BenefactorId> copy_targets(const View& view, FailureDomains::Level level,
+                                         std::uint64_t bytes, Rank rank);
   const std::vector<BenefactorId>& neighbours(BenefactorId primary);
   std::vector<BenefactorId> near(FailureDomains::Domain domain, FailureDomains::Level level) const;
   std::optional<msg::BuildStripe> build_of(ChunkIndex chunk) const;
@@ -157,9 +157,9 @@ class CopyPlanner {
   void send(msg::Request request, Sent sent);
   std::optional<msg::CopyExtents::Reply> outcome_of(const Sent& sent, const rpc::Answer& answer);
   void done(std::uint64_t number, const rpc::Answer& answer);
-  void give_untaken(Sent& sent);
+  void free_unused_targets(Sent& sent);
   void settle(std::uint64_t number);
-  void lose(std::uint64_t number);
+  void on_unknown_outcome(std::uint64_t number);
 
   Pool& pool_;
   CopyTraffic& traffic_;

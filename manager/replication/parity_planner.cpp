@@ -50,7 +50,7 @@ std::optional<Extent> ParityPlanner::good_copy(ChunkIndex chunk) const {
   return std::nullopt;
 }
 
-bool ParityPlanner::wants(ChunkIndex chunk) const {
+bool ParityPlanner::needs_parity(ChunkIndex chunk) const {
   const State& state = pool_.state();
   return state.chunks().exists(chunk) && state.chunks().redundancy(chunk).has_parity() &&
          state.chunks().undrained(chunk) > 0 && state.stripes().of(chunk) == nullptr &&
@@ -61,7 +61,7 @@ void ParityPlanner::examine(ChunkIndex chunk) {
   const State& state = pool_.state();
   if (!state.chunks().exists(chunk)) return;
   if (const Stripe* const stripe = state.stripes().of(chunk)) return examine_stripe(*stripe);
-  if (!wants(chunk) || queued_.count(chunk) > 0) return;
+  if (!needs_parity(chunk) || queued_.count(chunk) > 0) return;
   const auto copy = good_copy(chunk);
   if (!copy) return;
   queues_[state.chunks().redundancy(chunk).number()][copy->benefactor].push_back(
@@ -98,8 +98,8 @@ void ParityPlanner::examine_stripe(const Stripe& stripe) {
   if (used != kNoChunk && (broken || thin)) again_.push_back(used);
 }
 
-void ParityPlanner::examine_thinned() {
-  for (const ChunkIndex chunk : pool_.soft_state().take_thinned()) {
+void ParityPlanner::examine_unused_stripe_members() {
+  for (const ChunkIndex chunk : pool_.soft_state().take_unused_stripe_members()) {
     if (pool_.state().stripes().of(chunk) != nullptr) examine(chunk);
   }
   if (!short_of_space_) return;
@@ -152,7 +152,7 @@ std::pair<std::uint64_t, std::uint64_t> ParityPlanner::debt() const {
 
 void ParityPlanner::run() {
   lost_.ask();
-  examine_thinned();
+  examine_unused_stripe_members();
   plan();
   std::vector<ChunkIndex> again;
   again.swap(again_);
@@ -175,7 +175,7 @@ void ParityPlanner::plan(const Redundancy& redundancy, Queues& queues) {
 void ParityPlanner::clean(BenefactorId benefactor, std::deque<Waiting>& queue) {
   while (!queue.empty()) {
     const ChunkIndex chunk = queue.front().chunk;
-    const auto copy = wants(chunk) ? good_copy(chunk) : std::nullopt;
+    const auto copy = needs_parity(chunk) ? good_copy(chunk) : std::nullopt;
     if (copy && copy->benefactor == benefactor) return;
     queue.pop_front();
     queued_.erase(chunk);
@@ -250,17 +250,17 @@ bool ParityPlanner::form(const Redundancy& redundancy, Queues& queues) {
     data.push_back({chunk, *good_copy(chunk)});
   }
   if (!send(redundancy, data, level)) {
-    return !room_ && !evicted_ && form_where_room(redundancy, queues, level, most);
+    return !room_ && !evicted_ && form_in_free_space(redundancy, queues, level, most);
   }
-  take_fronts(data, queues);
+  pop_fronts(data, queues);
   return true;
 }
 
 /// Makes a stripe of up to `most` chunks that are first in their queues. Called when no benefactor
 /// has room for the parity of the preferred group. Returns false when none of them has room; the
 /// next call then tries other chunks first.
-bool ParityPlanner::form_where_room(const Redundancy& redundancy, Queues& queues, Level level,
-                                    std::size_t most) {
+bool ParityPlanner::form_in_free_space(const Redundancy& redundancy, Queues& queues, Level level,
+                                       std::size_t most) {
   std::vector<Chosen> fronts;
   for (auto& [benefactor, queue] : queues) {
     clean(benefactor, queue);
@@ -277,12 +277,12 @@ bool ParityPlanner::form_where_room(const Redundancy& redundancy, Queues& queues
     return false;
   }
   if (!send(redundancy, data, level)) return false;
-  take_fronts(data, queues);
+  pop_fronts(data, queues);
   return true;
 }
 
 /// Removes these chunks from their queues.
-void ParityPlanner::take_fronts(const std::vector<Chosen>& data, Queues& queues) {
+void ParityPlanner::pop_fronts(const std::vector<Chosen>& data, Queues& queues) {
   for (const Chosen& one : data) {
     queued_.erase(one.chunk);
     queues.at(one.at.benefactor).pop_front();
@@ -446,7 +446,7 @@ void ParityPlanner::finish(const Sent& sent, const msg::BuildStripe::Reply& repl
     if (i < sent.data.size()) traffic_.park(sent.data[i].at.benefactor);
   }
   for (const std::uint32_t i : reply.corrupt) {
-    if (i < sent.data.size()) scrubber_.suspect(sent.data[i].chunk, sent.data[i].at);
+    if (i < sent.data.size()) scrubber_.queue_suspected(sent.data[i].chunk, sent.data[i].at);
   }
   if (!reply.corrupt.empty()) traffic_.park(sent.target);
   const bool replaces_needed = std::ranges::any_of(sent.data, [&](const Chosen& one) {

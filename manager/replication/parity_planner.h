@@ -102,13 +102,13 @@ class ParityPlanner {
     std::uint64_t bytes = 0;
   };
 
-  bool wants(ChunkIndex chunk) const;
+  bool needs_parity(ChunkIndex chunk) const;
   std::optional<Extent> good_copy(ChunkIndex chunk) const;
   void plan(const Redundancy& redundancy, Queues& queues);
   bool form(const Redundancy& redundancy, Queues& queues);
-  bool form_where_room(const Redundancy& redundancy, Queues& queues, FailureDomains::Level level,
-                       std::size_t most);
-  void take_fronts(const std::vector<Chosen>& data, Queues& queues);
+  bool form_in_free_space(const Redundancy& redundancy, Queues& queues, FailureDomains::Level level,
+                          std::size_t most);
+  void pop_fronts(const std::vector<Chosen>& data, Queues& queues);
   void clean(BenefactorId benefactor, std::deque<Waiting>& queue);
   std::vector<FailureDomains::Domain> best_group(
       const std::map<FailureDomains::Domain, std::size_t>& waiting, FailureDomains::Level level,
@@ -124,7 +124,7 @@ class ParityPlanner {
   void done(std::uint64_t number, const rpc::Answer& answer);
   void finish(const Sent& sent, const msg::BuildStripe::Reply& reply);
   void let_go(const Sent& sent);
-  void examine_thinned();
+  void examine_unused_stripe_members();
   void examine_stripe(const Stripe& stripe);
   bool is_needed(const Stripe& stripe) const;
 

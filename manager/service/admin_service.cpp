@@ -117,7 +117,7 @@ msg::StatPool::Reply AdminService::statistics() const {
   reply.standby_reached = logs.reached;
   reply.log_advice = to_.logs.advice();
   reply.standby = pool_.config().standby;
-  reply.standby_follows = to_.admissions.hears_standby();
+  reply.standby_follows = to_.admissions.has_live_standby();
   reply.totals = to_.totals.all();
   return reply;
 }

@@ -74,7 +74,7 @@ bool Admissions::waits_for_log_stores() const {
   return pool_.now() < log_stores_until_ && logs_.count() == 0 && logs_.is_gaining_replicas();
 }
 
-void Admissions::let_clients_in() {
+void Admissions::admit_waiting_clients() {
   if (at_log_stores_.empty() || waits_for_log_stores()) return;
   // From now on these clients may report what they have stored.
   if (sessions_.resuming()) sessions_.let_resume(pool_.now() + kResumeGrace);
@@ -143,7 +143,7 @@ void Admissions::follow(const msg::FollowManager& request, const Call& call) {
   call.answer(logs_.follow(request));
 }
 
-bool Admissions::hears_standby() const {
+bool Admissions::has_live_standby() const {
   return standby_heard_ && pool_.now() - *standby_heard_ <= limits::kLease;
 }
 

@@ -46,20 +46,20 @@ class Admissions {
 
   /// Returns true, and keeps `retry` for later, while no peer may register.
   bool wait_for_epoch(std::function<void()> retry);
-  /// As wait_for_epoch(), while clients may not register: benefactors store the metadata again.
+  /// As wait_for_epoch(), but for clients, which wait until benefactors store the metadata again.
   bool wait_for_log_stores(std::function<void()> retry);
   /// As wait_for_epoch(), while benefactors in the journal have not come. `known` is the benefactor
   /// that asks now.
   bool wait_for_benefactors(BenefactorId known, std::function<void()> retry);
   /// Lets clients register that waited for benefactors to store the metadata, if they may now.
-  void let_clients_in();
+  void admit_waiting_clients();
 
   /// Returns true, and answers the call with kBusy, when this manager may change nothing any more.
   bool is_outdated(const Known& known, const Call& call);
   /// Serves a standby's request.
   void follow(const msg::FollowManager& request, const Call& call);
   /// Returns true when the standby was heard within a lease.
-  bool hears_standby() const;
+  bool has_live_standby() const;
 
  private:
   std::string damage(const Known& known) const;

@@ -25,7 +25,7 @@ BenefactorService::BenefactorService(Pool& pool, Neighbours neighbours)
 bool BenefactorService::admissible(const Connection& connection, msg::RegisterBenefactor& request,
                                    const Call& call) const {
   const Membership& membership = pool_.config().membership;
-  if (!membership.owns_life(request, connection.member())) {
+  if (!membership.is_only_owner_of_life(request, connection.member())) {
     log::warning("a benefactor on {} was refused: it claims the identity of another benefactor",
                  request.host_name);
     call.fail(Code::kRefused, "register benefactor");
@@ -97,7 +97,7 @@ void BenefactorService::add(const msg::RegisterBenefactor& request,
                               request.host_name},
                 [this, id](const Result<Affected>& outcome) {
                   const auto waiting = std::exchange(joining_.at(id), {});
-                  if (outcome) joining_.erase(id);  // otherwise nobody gets that number any more
+                  if (outcome) joining_.erase(id);  // a failed number is not reused
                   const auto joined = outcome.map([id](const Affected&) { return id; });
                   for (const auto& each : waiting) each(joined);
                 });
@@ -162,14 +162,14 @@ void BenefactorService::serve(Connection& connection, const msg::BenefactorHeart
     status.leaving = true;
     changed();
   }
-  if (status.leaving && to_.copies.may_leave(id)) return let_leave(id, call);
+  if (status.leaving && to_.copies.may_leave(id)) return answer_when_leaving_is_safe(id, call);
   call.answer(heartbeat_reply(id, false));
 }
 
 /// Lets the benefactor leave when the copies that replace its own are durable. Any manager that
 /// takes over then knows these copies. When the journal takes longer than a heartbeat's interval,
 /// the benefactor has to ask again.
-void BenefactorService::let_leave(BenefactorId id, const Call& call) {
+void BenefactorService::answer_when_leaving_is_safe(BenefactorId id, const Call& call) {
   const auto answer = [this, id, call, alive = pool_.alive()](bool may_leave) {
     if (!alive.expired()) call.answer(heartbeat_reply(id, may_leave));
   };

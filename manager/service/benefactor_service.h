@@ -54,7 +54,7 @@ class BenefactorService {
            std::function<void(const Result<BenefactorId>&)> admit);
   void admit(Connection& connection, BenefactorId id, const msg::RegisterBenefactor& request,
              const Call& call);
-  void let_leave(BenefactorId id, const Call& call);
+  void answer_when_leaving_is_safe(BenefactorId id, const Call& call);
   msg::BenefactorHeartbeat::Reply heartbeat_reply(BenefactorId id, bool may_leave) const;
   void changed();
 

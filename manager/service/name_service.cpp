@@ -227,7 +227,7 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
     }
     return call.answer(msg::Rename::Reply{replaced, names_of(replaced), moved});
   }
-  const bool adds = to_.rewrites.adds_to_whole(request.to_parent, request.to_name);
+  const bool adds = to_.rewrites.extends_complete_set(request.to_parent, request.to_name);
   if (!request.exchange) to_.replaced.keep_file_at(request.to_parent, request.to_name);
   answer_when_durable(
       pool_,

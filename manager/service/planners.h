@@ -36,7 +36,7 @@ struct Planners {
            Hooks hooks);
   Planners(const Planners&) = delete;
   Planners& operator=(const Planners&) = delete;
-  /// Lets each planner do what is due.
+  /// Lets each planner start its due work.
   void run();
 
   Claims claims;

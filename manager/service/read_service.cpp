@@ -107,7 +107,7 @@ void ReadService::serve(ClientRecord&, const msg::ReportWrongCopy& request, cons
     for (const PackedSlice& slice : version->slices) {
       const auto copies = state_.chunks().get(slice.chunk).copies;
       if (std::find(copies.begin(), copies.end(), request.at) == copies.end()) continue;
-      to_.scrubber.suspect(slice.chunk, request.at);
+      to_.scrubber.queue_suspected(slice.chunk, request.at);
       break;
     }
   }

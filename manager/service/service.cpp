@@ -20,7 +20,7 @@ Service::Service(Reactor& reactor, Journal& journal, Config config)
               }),
       planners_(pool_, sessions_, notices_, fences_,
                 {.on_name_given = [this] { services_.files.reads.retry(); },
-                 .on_replica = [this] { admissions_.let_clients_in(); }}),
+                 .on_replica = [this] { admissions_.admit_waiting_clients(); }}),
       admissions_(pool_, sessions_, planners_.logs),
       connections_(pool_, {.on_request =
                                [this](Connection& connection, msg::RequestEnvelope request,
@@ -79,7 +79,7 @@ void Service::tick() {
   planners_.extent_checks.run();
   notices_.forget_old_watches();
   planners_.run();
-  admissions_.let_clients_in();
+  admissions_.admit_waiting_clients();
   services_.writing.replaced.expire();
   services_.writing.placement.retry();
   services_.writing.commits.retry();

@@ -214,7 +214,7 @@ std::uint32_t CommitService::conflicts(const SessionRecord& session,
   return count;
 }
 
-void CommitService::taint(SessionRecord& session, const std::vector<Extent>& abandoned) {
+void CommitService::mark_tainted(SessionRecord& session, const std::vector<Extent>& abandoned) {
   for (const Extent& extent : abandoned) {
     for (auto& [id, record] : session.grants) {
       if (record.grant.benefactor == extent.benefactor &&
@@ -261,7 +261,7 @@ void CommitService::serve(ClientRecord& client, msg::Commit& request, const Call
 
 /// Returns true when a stored chunk has places only on benefactors that do not answer now. The
 /// session learns whether the chunk exists when a benefactor answers again or counts as gone.
-bool CommitService::is_in_doubt(SessionRecord& session) {
+bool CommitService::has_unreachable_chunk(SessionRecord& session) {
   return std::ranges::any_of(session.commit.parts.chunks, [&](const Chunk& chunk) {
     if (chunk.copies.empty() || chunk.length > limits::kChunkBytesMax) return false;
     return !pool_.is_reachable(chunk.copies) &&
@@ -324,7 +324,7 @@ void CommitService::prove(ClientId client, SessionRecord& session, const msg::Co
 /// Commits the session's slices when all parts have come, or answers the call with an error.
 void CommitService::commit_last(ClientRecord& client, SessionRecord& session,
                                 const msg::Commit& request, const Call& call) {
-  if (is_in_doubt(session)) {
+  if (has_unreachable_chunk(session)) {
     if (pool_.now() + limits::kHeartbeatInterval < call.deadline()) {
       waiting_.push_back({client.id, request, call});
       return;
@@ -339,7 +339,7 @@ void CommitService::commit_last(ClientRecord& client, SessionRecord& session,
   }
   session.commit.proven = false;
   CommitVersion command = command_of(session, request);
-  taint(session, request.abandoned);
+  mark_tainted(session, request.abandoned);
   Carved carved;
   if (const auto status = resolve(session, command.written, carved); !status) {
     for (auto& [record, range] : carved) record->used.erase(range.offset);
@@ -429,7 +429,7 @@ void CommitService::commit(ClientRecord& client, SessionRecord& session, const m
   if (request.end) to_.sessions.end(session.id, true);
 }
 
-/// Tells everybody whom the new version concerns.
+/// Notifies the clients and planners that the new version concerns.
 void CommitService::committed(ClientRecord& client, SessionRecord& session, const Committed& what) {
   const File& file = *state_.file(what.file);
   session.truncate = false;

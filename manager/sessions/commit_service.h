@@ -69,7 +69,7 @@ class CommitService {
   Status resolve_chunk(SessionRecord& session, Chunk& chunk,
                        const std::map<Extent, std::uint32_t>& of_file, Carved& carved);
   std::uint32_t conflicts(const SessionRecord& session, const ChunkMap& written) const;
-  bool is_in_doubt(SessionRecord& session);
+  bool has_unreachable_chunk(SessionRecord& session);
   void prove(ClientId client, SessionRecord& session, const msg::Commit& request, const Call& call);
   void commit_last(ClientRecord& client, SessionRecord& session, const msg::Commit& request,
                    const Call& call);
@@ -79,7 +79,7 @@ class CommitService {
   void committed(ClientRecord& client, SessionRecord& session, const Committed& what);
   std::uint64_t begun(const Committed& what) const;
   std::uint64_t whole(const Committed& what) const;
-  void taint(SessionRecord& session, const std::vector<Extent>& abandoned);
+  void mark_tainted(SessionRecord& session, const std::vector<Extent>& abandoned);
 
   Pool& pool_;
   State& state_;

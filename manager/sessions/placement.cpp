@@ -92,7 +92,7 @@ std::vector<PlaceSet> Placement::choose_sets(std::uint32_t places, const Candida
   return whole.empty() ? small : whole;
 }
 
-/// Adds benefactors that may hold copies of what `held` has: the least used, then the most free.
+/// Adds benefactors that may hold copies of chunks of `held`: the least used, then the most free.
 std::vector<BenefactorId> Placement::further_places(
     std::vector<BenefactorId> held, std::uint32_t places, const Wanted& wanted,
     const std::map<BenefactorId, std::size_t>& uses) {
@@ -103,7 +103,7 @@ std::vector<BenefactorId> Placement::further_places(
   };
   while (held.size() < places) {
     const auto takers =
-        to_.copies.takers_beside(held, places, unit_of(wanted.unit_bytes), wanted.avoid);
+        to_.copies.copy_targets_besides(held, places, unit_of(wanted.unit_bytes), wanted.avoid);
     if (takers.empty()) break;
     out.push_back(*std::ranges::min_element(takers, {}, cost));
     held.push_back(out.back());
@@ -120,7 +120,7 @@ std::uint64_t Placement::fair_share(const SessionRecord& session) const {
   }
   std::uint64_t free_bytes = 0;
   for (const BenefactorId id : members) free_bytes += pool_.space().free_bytes(id);
-  return free_bytes / (2 * (1 + to_.sessions.writers_beside(session)));
+  return free_bytes / (2 * (1 + to_.sessions.other_writers(session)));
 }
 
 /// Returns the smallest range worth a grant: the space of one chunk of the client, whose chunks may
@@ -243,13 +243,13 @@ void Placement::retry() {
 /// compaction, fences, commands becoming durable, and draining a set that drain-every left out.
 bool Placement::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
   to_.parity.need_space();
-  if (pool_.journal().frees_extents() || to_.garbage.gives_back()) return true;
+  if (pool_.journal().frees_extents() || to_.garbage.is_freeing()) return true;
   if (to_.sessions.resuming() || to_.fences.is_waiting()) return true;
   if (to_.evictor.evict(want_bytes)) return true;
   if (to_.compactor.wanted(unit_bytes)) return true;
   if (to_.sets.want_oldest()) return true;
   // Other writers may return unused grants.
-  return to_.evictor.is_held_up() || to_.sessions.writers_beside(to_.sessions.at(asking)) > 0;
+  return to_.evictor.is_blocked() || to_.sessions.other_writers(to_.sessions.at(asking)) > 0;
 }
 
 void Placement::give_back(SessionRecord& session, GrantId id, bool clean) {

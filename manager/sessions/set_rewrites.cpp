@@ -74,7 +74,7 @@ void SetRewrites::note_lost_writer(const SessionRecord& session, const File& fil
   sets_.folder_changed(directory);
 }
 
-bool SetRewrites::adds_to_whole(FileId folder, std::string_view name) const {
+bool SetRewrites::extends_complete_set(FileId folder, std::string_view name) const {
   const State& state = pool_.state();
   const auto image = state.set_names().image_name(folder, name);
   const File* const at = state.file(folder);
@@ -91,7 +91,7 @@ std::uint64_t SetRewrites::replaced_by(const SessionRecord& session, const Set& 
   const std::uint64_t opened =
       rewriters_.opened({folder, image.application, image.timestep},
                         pool_.state().set_generations().next_begun(folder, image));
-  return adds_to_whole(folder, name) ? std::max(opened, session.opened) : opened;
+  return extends_complete_set(folder, name) ? std::max(opened, session.opened) : opened;
 }
 
 }  // namespace stdchk::manager

@@ -36,7 +36,7 @@ class SetRewrites {
   void end_generation(const SessionRecord& session);
   /// Returns true when an image `name` would be added to a set that was found whole with fewer
   /// images than its folder asks for now. Such an addition counts as writing the set again.
-  bool adds_to_whole(FileId folder, std::string_view name) const;
+  bool extends_complete_set(FileId folder, std::string_view name) const;
   /// Returns the newest commit that a committed image of the session replaces, or 0 when the image
   /// begins no new generation. `name` is the image's name after the commit.
   std::uint64_t replaced_by(const SessionRecord& session, const Set& set,

@@ -114,7 +114,7 @@ void DirectorySets::mark_named(std::vector<ImageSet>& sets, std::uint64_t pointe
 }
 
 /// Returns the directories in which a session writes a file now.
-std::set<FileId> DirectorySets::written_now() const {
+std::set<FileId> DirectorySets::sets_being_written() const {
   std::set<FileId> out;
   for (const auto& [id, session] : sessions_.all()) {
     const File* const file = state_.file(session.file);
@@ -174,7 +174,7 @@ void DirectorySets::judge(ImageSet& set, const SetRules& rules, std::uint64_t wa
 std::vector<ImageSet> DirectorySets::sets_of(const File& folder, std::uint64_t wanted) {
   std::vector<ImageSet> sets;
   const SetRules rules = state_.set_names().set_rules(folder);
-  const std::set<FileId> written = written_now();
+  const std::set<FileId> written = sets_being_written();
   const std::vector<std::uint64_t> pointers = pointers_of(folder, rules);
   const auto newest_pointer = std::ranges::max_element(pointers);
   const std::uint64_t pointer = newest_pointer == pointers.end() ? 0 : *newest_pointer;
@@ -226,7 +226,7 @@ FileId DirectorySets::marker_waits_for(const File& marker, FileId directory,
     if (id == marker.id || is_marker(file, directory, markers)) continue;
     if (state_.files().is_below(id, directory)) return id;
   }
-  return written_now().contains(directory) ? marker.id : FileId{};
+  return sets_being_written().contains(directory) ? marker.id : FileId{};
 }
 
 /// Returns a file that is drained before the pointer; none when the drain may take the pointer.

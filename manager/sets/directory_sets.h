@@ -65,7 +65,7 @@ class DirectorySets {
   Scanned scan(const File& directory, const SetRules& rules) const;
   void judge(ImageSet& set, const SetRules& rules, std::uint64_t wanted,
              std::uint64_t pointer) const;
-  std::set<FileId> written_now() const;
+  std::set<FileId> sets_being_written() const;
   bool was_begun(const ImageSet& set, std::uint64_t pointer) const;
   void mark_named(std::vector<ImageSet>& sets, std::uint64_t pointer) const;
   std::vector<std::uint64_t> pointers_of(const File& folder, const SetRules& rules) const;

@@ -8,7 +8,7 @@ void SafeSets::note(FileId folder, const std::vector<ImageSet>& sets,
                     const std::vector<const ImageSet*>& drained) {
   const auto known = by_folder_.find(folder);
   if (known != by_folder_.end()) {
-    // Somebody writes an image of the set again: the drain directory then has a mixture.
+    // A client writes an image of the set again: the drain directory then has images of two runs.
     const bool is_here = std::ranges::any_of(
         sets, [&](const ImageSet& set) { return set.name == known->second.name; });
     const bool is_safe = std::ranges::any_of(

@@ -239,7 +239,7 @@ void SetKeeper::run() {
       }
     }
   }
-  if (!lacking_.empty() && copies_.lacks_nothing()) changed_.merge(std::set(lacking_));
+  if (!lacking_.empty() && copies_.is_fully_redundant()) changed_.merge(std::set(lacking_));
   std::erase_if(due_, [&](const auto& due) {
     if (due.second > pool_.now()) return false;
     changed_.insert(due.first);
@@ -297,7 +297,7 @@ std::size_t SetKeeper::examine(const File& folder) {
   std::vector<ImageSet> sets = sets_in(folder, policy);
   if (every > 1) choose(folder, sets, every);
   if (!judged) return folder.as_directory.children.size() + 1;
-  note_whole(folder, sets, policy);
+  note_complete_sets(folder, sets, policy);
   const std::int64_t now_ns = pool_.wall_ns();
   if (waits(folder, sets, policy)) {
     due_[folder.id] = pool_.now() + std::chrono::nanoseconds(kBusyRetryNs);
@@ -328,7 +328,7 @@ bool SetKeeper::has_sets(const File& folder, const Policy& policy) const {
   const State& state = pool_.state();
   if (policy.get(PolicyKey::kImages) > 0 || state.set_names().naming(folder) == nullptr)
     return true;
-  if (state.set_generations().knows_whole(folder.id)) return true;
+  if (state.set_generations().has_complete_set(folder.id)) return true;
   const auto link = state.lookup(folder.id, kLatestName, ClientId{});
   if (!link || (*link)->type != FileType::kSymlink) return false;
   const SetNaming* const naming = state.set_names().naming(folder);
@@ -337,7 +337,8 @@ bool SetKeeper::has_sets(const File& folder, const Policy& policy) const {
 }
 
 /// Journals that these sets are whole, so that they stay so under another policy.
-void SetKeeper::note_whole(const File& folder, std::vector<ImageSet>& sets, const Policy& policy) {
+void SetKeeper::note_complete_sets(const File& folder, std::vector<ImageSet>& sets,
+                                   const Policy& policy) {
   std::map<std::string_view, BeginGeneration> found;
   for (ImageSet& set : sets) {
     if (set.directory || set.whole > 0 || !is_whole(set, policy)) continue;
@@ -394,7 +395,7 @@ std::vector<ImageSet> SetKeeper::sets_in(const File& folder, const Policy& polic
 
 /// Continues where the last call stopped, so that each image is examined about once.
 bool SetKeeper::lacks_copies(const ImageSet& set, Looked& looked) const {
-  if (copies_.lacks_nothing()) looked.paid = set.members.size();
+  if (copies_.is_fully_redundant()) looked.paid = set.members.size();
   for (; looked.paid < set.members.size(); ++looked.paid) {
     const File& image = *pool_.state().file(set.members[looked.paid]);
     const VersionData& version = image.newest;
@@ -443,11 +444,11 @@ bool SetKeeper::skips(const File& file) const {
 void SetKeeper::want_newest(const File& folder) {
   const Policy policy = pool_.policy(folder);
   const std::vector<ImageSet> sets = all_sets(folder, policy);
-  const bool knows_whole =
+  const bool has_complete_set =
       policy.get(PolicyKey::kImages) > 0 || pool_.state().set_names().naming(folder) == nullptr;
   std::map<std::string_view, const ImageSet*> newest;
   for (const ImageSet& set : sets) {
-    if (!knows_whole || is_whole(set, policy)) {
+    if (!has_complete_set || is_whole(set, policy)) {
       newest[set.application] = &set;
     }
   }

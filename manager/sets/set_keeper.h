@@ -117,7 +117,7 @@ class SetKeeper {
   std::size_t examine(const File& folder);
   bool has_sets(const File& folder, const Policy& policy) const;
   bool waits(const File& folder, const std::vector<ImageSet>& sets, const Policy& policy) const;
-  void note_whole(const File& folder, std::vector<ImageSet>& sets, const Policy& policy);
+  void note_complete_sets(const File& folder, std::vector<ImageSet>& sets, const Policy& policy);
   void execute(const File& folder, const SetsPlan& plan);
   void link(const File& folder, const SetsPlan& plan);
   void remove_directory(FileId folder, const ImageSet& set);

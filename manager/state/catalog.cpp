@@ -53,7 +53,7 @@ void Catalog::link_again(File& file, File& parent, std::string_view name, bool e
 
 void Catalog::note_loss(const File& file) {
   if (const auto image = names().image_of(file)) {
-    generations.lose(file.parent, *image, file.newest.content(), sequence);
+    generations.on_content_lost(file.parent, *image, file.newest.content(), sequence);
   }
 }
 

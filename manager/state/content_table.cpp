@@ -141,7 +141,7 @@ Status ContentTable::evict(const VersionData& version, const std::vector<std::ui
 void ContentTable::release(ChunkIndex chunk, bool undrained) {
   chunks_.release(chunk, undrained, freed_);
   end_if_unused(chunk);
-  if (stripes_.of(chunk) != nullptr && !is_used(chunk)) thinned_.push_back(chunk);
+  if (stripes_.of(chunk) != nullptr && !is_used(chunk)) unused_stripe_members_.push_back(chunk);
 }
 
 Result<Affected> ContentTable::run(const MoveChunks& command) {

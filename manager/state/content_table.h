@@ -47,7 +47,9 @@ class ContentTable {
   /// Returns the extents that lost their last reference since the last call.
   std::vector<FreedExtent> take_freed() { return std::exchange(freed_, {}); }
   /// Returns data chunks of stripes that since the last call became unused except by their stripe.
-  std::vector<ChunkIndex> take_thinned() { return std::exchange(thinned_, {}); }
+  std::vector<ChunkIndex> take_unused_stripe_members() {
+    return std::exchange(unused_stripe_members_, {});
+  }
 
   struct Resolved {
     PackedSlices slices;
@@ -84,7 +86,7 @@ class ContentTable {
   ChunkTable chunks_;
   StripeTable stripes_;
   std::vector<FreedExtent> freed_;
-  std::vector<ChunkIndex> thinned_;
+  std::vector<ChunkIndex> unused_stripe_members_;
 };
 
 /// Returns kInvalidArgument unless the slices are in order, and lie in chunks of valid lengths.

@@ -16,8 +16,8 @@ Status check_name(std::string_view name) {
   return {};
 }
 
-/// All users of a shared mount may make names in its root. Sticky as /tmp is, so that nobody
-/// renames or removes what belongs to another user.
+/// All users of a shared mount may make names in its root. Sticky as /tmp is, so that no user
+/// renames or removes names of another user.
 constexpr std::uint32_t kRootMode = 01777;
 
 FileTable::FileTable() {

@@ -31,7 +31,8 @@ void HardLinks::remove(File& file, File& parent, std::string_view name, bool mir
     catalog_.mirror.add(msg::MirrorKind::kUnlink, file, files_.path(*link));
   }
   if (const auto image = catalog_.names().image_of(file, *link)) {
-    catalog_.generations.lose(parent.id, *image, file.newest.content(), catalog_.sequence);
+    catalog_.generations.on_content_lost(parent.id, *image, file.newest.content(),
+                                         catalog_.sequence);
     catalog_.generations.remove(parent.id, *image);
   }
   parent.as_directory.children.erase(link->name);

@@ -50,8 +50,8 @@ void SetGenerations::write(FileId folder, const ImageName& image, const Write& w
   if (write.opened < ended) set.begun = write.sequence;
 }
 
-void SetGenerations::lose(FileId folder, const ImageName& image, std::uint64_t content,
-                          std::uint64_t now) {
+void SetGenerations::on_content_lost(FileId folder, const ImageName& image, std::uint64_t content,
+                                     std::uint64_t now) {
   Series& series = series_[{folder, image.application}];
   Set& set = series.sets[image.timestep];
   if (content <= set.begun) return;
@@ -93,7 +93,7 @@ std::uint64_t SetGenerations::whole(FileId folder, const ImageName& image) const
   return set == nullptr ? 0 : set->whole;
 }
 
-bool SetGenerations::knows_whole(FileId folder) const {
+bool SetGenerations::has_complete_set(FileId folder) const {
   for (auto at = series_.lower_bound({folder, {}});
        at != series_.end() && at->first.first == folder; ++at) {
     if (at->second.whole > 0) return true;

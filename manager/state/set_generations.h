@@ -45,7 +45,8 @@ class SetGenerations {
   void remove(FileId folder, const ImageName& image);
   void write(FileId folder, const ImageName& image, const Write& write);
   /// An image loses the content that commit `content` wrote, without a replacement. 0: it had none.
-  void lose(FileId folder, const ImageName& image, std::uint64_t content, std::uint64_t now);
+  void on_content_lost(FileId folder, const ImageName& image, std::uint64_t content,
+                       std::uint64_t now);
   void begin(const BeginGeneration& command);
   void forget(FileId folder);
   /// Returns true when the application has a set of a later timestep, even one with lost images.
@@ -61,7 +62,7 @@ class SetGenerations {
   std::uint64_t whole(FileId folder, const ImageName& image) const;
   /// Returns true when a set in the folder was found whole and still is.
   /// O(applications of the folder).
-  bool knows_whole(FileId folder) const;
+  bool has_complete_set(FileId folder) const;
   /// Sessions opened before this commit belong to a generation that has ended.
   std::uint64_t ended(FileId folder, const ImageName& image) const;
   /// Emits the commands that restore this state once add() was called for the same images.

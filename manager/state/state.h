@@ -36,7 +36,9 @@ class State {
   /// Returns the extents that lost their last reference since the last call.
   std::vector<FreedExtent> take_freed() { return catalog_.contents.take_freed(); }
   /// Returns data chunks of stripes that since the last call became unused except by their stripe.
-  std::vector<ChunkIndex> take_thinned() { return catalog_.contents.take_thinned(); }
+  std::vector<ChunkIndex> take_unused_stripe_members() {
+    return catalog_.contents.take_unused_stripe_members();
+  }
   /// Emits the commands that make this state from an empty one.
   void snapshot(const std::function<void(Command)>& emit) const;
 

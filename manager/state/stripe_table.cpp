@@ -18,7 +18,7 @@ StripeIndex StripeTable::add(Stripe stripe) {
     ++made_;
   } while (stripes_.count(made_) > 0);
   for (const ChunkIndex member : stripe.members) {
-    const bool added = of_.emplace(member, made_).second;
+    const bool added = stripe_of_.emplace(member, made_).second;
     STDCHK_ASSERT(added);
   }
   stripes_.emplace(made_, std::move(stripe));
@@ -28,13 +28,13 @@ StripeIndex StripeTable::add(Stripe stripe) {
 Stripe StripeTable::remove(StripeIndex index) {
   auto taken = stripes_.extract(index);
   STDCHK_ASSERT(!taken.empty());
-  for (const ChunkIndex member : taken.mapped().members) of_.erase(member);
+  for (const ChunkIndex member : taken.mapped().members) stripe_of_.erase(member);
   return std::move(taken.mapped());
 }
 
 const Stripe* StripeTable::of(ChunkIndex chunk) const {
-  const auto found = of_.find(chunk);
-  return found == of_.end() ? nullptr : &stripes_.at(found->second);
+  const auto found = stripe_of_.find(chunk);
+  return found == stripe_of_.end() ? nullptr : &stripes_.at(found->second);
 }
 
 }  // namespace stdchk::manager

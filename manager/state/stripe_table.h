@@ -32,7 +32,7 @@ class StripeTable {
   Stripe remove(StripeIndex index);
   /// Returns nullptr when the chunk is in no stripe. Valid until the next change.
   const Stripe* of(ChunkIndex chunk) const;
-  StripeIndex index_of(ChunkIndex chunk) const { return of_.at(chunk); }
+  StripeIndex index_of(ChunkIndex chunk) const { return stripe_of_.at(chunk); }
   std::size_t size() const { return stripes_.size(); }
   template <class Visit>
   void for_each(Visit visit) const {
@@ -41,7 +41,7 @@ class StripeTable {
 
  private:
   std::unordered_map<StripeIndex, Stripe> stripes_;
-  std::unordered_map<ChunkIndex, StripeIndex> of_;
+  std::unordered_map<ChunkIndex, StripeIndex> stripe_of_;
   StripeIndex made_ = 0;
 };
 

@@ -13,7 +13,7 @@
 
 namespace stdchk::shims {
 
-// A Job is what libscr knows between SCR_Init and SCR_Finalize.
+// A Job is the state of libscr between SCR_Init and SCR_Finalize.
 //
 // Owns: two folders of sets in the pool, `scr/checkpoints` and `scr/output`, below the prefix or
 // the cache directory. Threads: the one that calls MPI. Errors: sentences; an empty sentence is

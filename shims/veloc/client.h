@@ -13,7 +13,7 @@
 
 namespace stdchk::shims {
 
-// A Client is what libveloc-client knows between VELOC_Init and VELOC_Finalize.
+// A Client is the state of libveloc-client between VELOC_Init and VELOC_Finalize.
 //
 // Owns: a folder of sets in the pool for each name of a checkpoint, `veloc/NAME`, below
 // `persistent` or `scratch`. Threads: the one that calls MPI. Errors: sentences; an empty sentence

@@ -196,7 +196,7 @@ void check_undrained(const std::string& text) {
 /// Parses the text of a lease in the drain directory.
 void check_lease(const std::string& text) {
   const LeaseHolder holder = parse_lease(text);
-  (void)holder.may_live();
+  (void)holder.may_be_running();
   if (holder == LeaseHolder{}) return;
   STDCHK_ASSERT(parse_lease(lease_text(holder, text.size())) == holder);
 }

@@ -11,14 +11,14 @@
 //                   and allocates bytes late
 // Files that are open then stay open. Runs in the foreground until it is unmounted or killed.
 //
-// Durable are:
-// - Of a file: its bytes and its size at its last fsync or fdatasync. POSIX promises nothing for
+// Durable data:
+// - A file's bytes and size, as at its last fsync or fdatasync. POSIX promises nothing for
 //   close, and nothing for the file's name. A file that never was synced is empty.
-// - Of a directory: the names in it at its last fsync; fsync(2) of a file does not cover its entry.
+// - A directory's names, as at its last fsync. The fsync(2) of a file does not cover its entry.
 //   The directory's own name belongs to its parent. Each directory is synced
 //   separately. When a sync reaches only one directory of a rename, the file has both names or
-//   none. POSIX describes rename for processes that look, not for crashes.
-// - Modes, owners and times are never forgotten.
+//   none. POSIX describes rename for running processes, not for crashes.
+// - Modes, owners and times, always.
 //
 // A crash may leave other states: a write that is partly durable, or later changes without earlier
 // ones. Pillai et al., "All File Systems Are Not Created Equal" (OSDI'14), table 1, lists them.

@@ -105,8 +105,8 @@ void PlainClient::on_closed(rpc::Peer&, Error) {
   const bool had_one = std::exchange(registered_, false);
   node_.reactor.cancel(heartbeat_);
   // The old peer ends when the new one replaces it.
-  reconnect_ = node_.reactor.schedule_after(had_one ? managers_.again() : managers_.next(),
-                                            [this] { connect(); });
+  reconnect_ = node_.reactor.schedule_after(
+      had_one ? managers_.delay_before_retry() : managers_.next(), [this] { connect(); });
 }
 
 void PlainClient::heartbeat() {

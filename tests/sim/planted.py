@@ -36,8 +36,8 @@ class Bug:
 
 BUGS = (
     Bug("M1", "a copy counts although it is not the chunk", "benefactor/copies/copier.cpp",
-        "} else if (!is_right(config_.arena, copies[i])) {",
-        "} else if (!is_right(config_.arena, copies[i]) && false) {",
+        "} else if (!has_expected_content(config_.arena, copies[i])) {",
+        "} else if (!has_expected_content(config_.arena, copies[i]) && false) {",
         "pool-sim", "M1: "),
     Bug("M2", "a write that failed counts as stored", "client/write/chunk_writer.cpp",
         "std::erase(copies, write.at);", "",
@@ -53,8 +53,8 @@ BUGS = (
         "if (session.holds.insert(found).second) pool_.soft_state().hold(found);", "",
         "pool-sim", "M4: "),
     Bug("M5", "a drain that failed counts as done", "manager/drain/drain_planner.cpp",
-        "if (!answer) {\n    if (!lost_on_the_way(answer)) return fail_job(*job, answer);",
-        "if (!answer && lost_on_the_way(answer)) {",
+        "if (!answer) {\n    if (!is_outcome_unknown(answer)) return fail_job(*job, answer);",
+        "if (!answer && is_outcome_unknown(answer)) {",
         "engine-sim", "M5: |sets: the link in the drain directory names"),
     Bug("M6", "a drained file gets its name when a part of it is written", "manager/drain/drain_planner.cpp",
         "if (job.done == job.requests.size()) {", "if (job.done > 0) {",

@@ -151,7 +151,7 @@ manager::MemoryJournal& Cluster::journal() {
 ManagerNode& Cluster::start_process(ManagerPlace& place) {
   STDCHK_ASSERT(place.process == nullptr);
   manager::Config config;
-  config.membership = manager::Membership::believing();
+  config.membership = manager::Membership::trusting_all();
   config.pool = options_.pool;
   config.scrub_rate_bytes_per_s = options_.scrub_rate_bytes_per_s;
   config.gc_period = options_.gc_period;

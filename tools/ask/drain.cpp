@@ -77,9 +77,9 @@ Outcome<std::uint64_t> find_unsafe(const Located& located, std::vector<client::U
 
 /// Waits until all is drained, then looks the files up. If files were removed or changed meanwhile,
 /// waits once more. `lost` gets the files whose chunks memory has lost, too.
-Outcome<msg::DrainNow::Reply> wait_and_look(const Located& located, const DrainOptions& options,
-                                            NewestFirst* newest_first,
-                                            std::vector<client::UnsafeFile>& lost) {
+Outcome<msg::DrainNow::Reply> wait_and_look_up(const Located& located, const DrainOptions& options,
+                                               NewestFirst* newest_first,
+                                               std::vector<client::UnsafeFile>& lost) {
   for (bool again = false;; again = true) {
     lost.clear();
     auto reply = wait_drained(*located.filesystem, located.attributes.id, options.timeout_s,
@@ -96,8 +96,8 @@ Outcome<msg::DrainNow::Reply> wait_and_look(const Located& located, const DrainO
   }
 }
 
-/// Tells on standard error what is left when the time is over.
-void tell_left(NewestFirst& newest_first) {
+/// Reports on standard error which files are undrained when the time is over.
+void report_undrained(NewestFirst& newest_first) {
   if (!newest_first.look()) return;
   for (const std::string& line : missing_lines(newest_first.groups())) {
     fmt::print(stderr, "stdchk: not drained: {}\n", shown(line));
@@ -126,7 +126,7 @@ int run_drain(const DrainOptions& options) {
   const bool orders = options.wait && options.timeout_s > 0 && !options.no_manifest;
   NewestFirst newest_first(filesystem, located->path, located->attributes);
   if (options.wait) {
-    reply = wait_and_look(*located, options, orders ? &newest_first : nullptr, lost);
+    reply = wait_and_look_up(*located, options, orders ? &newest_first : nullptr, lost);
   } else if (auto asked = filesystem.drain(located->attributes.id)) {
     reply = *asked;
   } else {
@@ -148,7 +148,7 @@ int run_drain(const DrainOptions& options) {
     return kExitNo;
   }
   if (options.wait && reply->pending_files > 0) {
-    if (orders) tell_left(newest_first);
+    if (orders) report_undrained(newest_first);
     fmt::print(stderr, "stdchk: the drain was not done within {} s\n", options.timeout_s);
     return kExitNo;
   }

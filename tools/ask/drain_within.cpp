@@ -93,7 +93,7 @@ class Work {
   }
 
   /// Returns the number of files that are to be drained. The drain does not yield to writers while
-  /// somebody asks for all files.
+  /// a request for all files is pending.
   static Outcome<std::uint64_t> ask(client::Filesystem& filesystem, FileId below,
                                     NewestFirst& newest_first) {
     const auto reply = filesystem.drain(below);

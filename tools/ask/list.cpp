@@ -315,8 +315,8 @@ Outcome<void> compare_in_folder(const Located& located, Row& row, SeriesReport& 
       shared_with_older(*located.filesystem, directory->id, row.attributes, row.uses);
   if (!shared) return problem(shared.error());
   row.shared_bytes = *shared;
-  return look_at_series(*located.filesystem, directory->id,
-                        located.path.substr(in_root ? 0 : slash + 1), series);
+  return add_series_usage(*located.filesystem, directory->id,
+                          located.path.substr(in_root ? 0 : slash + 1), series);
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ std::uint64_t saved_bytes(const msg::PoolTotals& totals) {
   return totals.written_bytes - std::min(totals.written_bytes, totals.stored_bytes);
 }
 
-std::vector<std::string> what_to_change(const ReportFigures& figures) {
+std::vector<std::string> recommendations(const ReportFigures& figures) {
   const msg::StatPool::Reply& pool = figures.pool;
   const msg::PoolTotals& totals = pool.totals;
   const msg::WriterTotals& writers = totals.writers;
@@ -183,7 +183,7 @@ std::string card_text(const ReportFigures& figures) {
                              format_bytes(pool.total_bytes)));
   line("full", fmt::format("{} waited {} for room", files(totals.space_waits, "writer"),
                            time_text(totals.space_wait_ns)));
-  const std::vector<std::string> advice = what_to_change(figures);
+  const std::vector<std::string> advice = recommendations(figures);
   for (const std::string& sentence : advice) out += sentence + "\n";
   if (advice.empty()) out += "Nothing in these figures asks for a change.\n";
   return out;
@@ -225,7 +225,7 @@ nlohmann::json card_json(const ReportFigures& figures) {
           {"space_waits", totals.space_waits},
           {"space_wait_seconds", seconds(totals.space_wait_ns)},
           {"lost", figures.lost},
-          {"advice", what_to_change(figures)}};
+          {"advice", recommendations(figures)}};
 }
 
 }  // namespace stdchk::tools

@@ -28,7 +28,7 @@ std::uint64_t saved_bytes(const msg::PoolTotals& totals);
 /// Advice in the order of its weight: at most kAdviceMax sentences that follow from the figures.
 /// Empty: no change needed.
 inline constexpr std::size_t kAdviceMax = 3;
-std::vector<std::string> what_to_change(const ReportFigures& figures);
+std::vector<std::string> recommendations(const ReportFigures& figures);
 
 /// A line for each figure, then the advice.
 std::string card_text(const ReportFigures& figures);

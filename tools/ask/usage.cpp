@@ -62,8 +62,8 @@ Outcome<Usage> measure_usage(client::Filesystem& filesystem, const Attributes& b
   return usage;
 }
 
-Outcome<void> look_at_series(client::Filesystem& filesystem, FileId directory,
-                             std::string_view image, SeriesReport& series) {
+Outcome<void> add_series_usage(client::Filesystem& filesystem, FileId directory,
+                               std::string_view image, SeriesReport& series) {
   const auto wanted = parse_image_name(image);
   if (!wanted) return {};
   auto entries = filesystem.read_directory(directory);

@@ -34,7 +34,7 @@ struct Usage {
 Outcome<Usage> measure_usage(client::Filesystem& filesystem, const Attributes& below,
                              SeriesReport& series);
 /// Adds a directory's image, and the other images of its series. Skips files that vanish meanwhile.
-Outcome<void> look_at_series(client::Filesystem& filesystem, FileId directory,
-                             std::string_view image, SeriesReport& series);
+Outcome<void> add_series_usage(client::Filesystem& filesystem, FileId directory,
+                               std::string_view image, SeriesReport& series);
 
 }  // namespace stdchk::tools

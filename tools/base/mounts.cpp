@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-bool keeps_busy(const fs::path& process, const std::string& directory) {
+bool uses_directory(const fs::path& process, const std::string& directory) {
   auto is_inside = [&](const fs::path& link) {
     std::error_code ignored;
     const std::string target = fs::read_symlink(link, ignored).string();
@@ -78,7 +78,7 @@ std::string users_of(const std::string& directory) {
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
     const std::string pid = entry.path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (!keeps_busy(entry.path(), directory)) continue;
+    if (!uses_directory(entry.path(), directory)) continue;
     std::ifstream file(entry.path() / "comm");
     std::string name;
     std::getline(file, name);

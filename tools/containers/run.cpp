@@ -100,7 +100,7 @@ class Run {
   Run(const RunOptions& options, const std::string& folder, const Pace& pace)
       : options_(options), folder_(folder), pace_(pace) {}
 
-  Outcome<int> go(const PoolRecord& pool, CoordinatorSettings settings);
+  Outcome<int> run_job(const PoolRecord& pool, CoordinatorSettings settings);
 
  private:
   void on_control(const std::string& request, container::Control::Answer answer);
@@ -205,7 +205,7 @@ std::optional<Duration> Run::until_next(const container::CheckpointFigures* newe
   return next;
 }
 
-Outcome<int> Run::go(const PoolRecord& pool, CoordinatorSettings settings) {
+Outcome<int> Run::run_job(const PoolRecord& pool, CoordinatorSettings settings) {
   static SystemClock clock;
   static Reactor reactor(clock);
   reactor_ = &reactor;
@@ -306,7 +306,7 @@ Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) 
              options.ranks, settings->nodes.size(), folder);
   auto pace = Pace::of(options.pace, settings->nodes.size() - settings->spares);
   if (!pace) return problem(pace.error());
-  auto status = Run(options, folder, *pace).go(*pool, std::move(*settings));
+  auto status = Run(options, folder, *pace).run_job(*pool, std::move(*settings));
   // Nothing is left to restart. After every other end the record says how.
   if (status && *status == kExitGood) forget_job(options.name);
   return status;

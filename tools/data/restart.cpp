@@ -335,7 +335,7 @@ Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem, const ChosenS
   return bytes;
 }
 
-int go_on(const RestartOptions& options, const std::string& set) {
+int start_command_in_place_of_this(const RestartOptions& options, const std::string& set) {
   if (options.command.empty()) return kExitGood;
   ::setenv("STDCHK_RESTART_SET", set.c_str(), 1);
   std::vector<char*> words;
@@ -353,7 +353,7 @@ int run_restart(RestartOptions& options, const std::string& invoked_as) {
   if (auto found = find_place(options); !found) return complain(found.error().text);
   auto set = restart_rank(options);
   if (!set) return complain(fmt::format("rank {}: {}", options.rank, set.error().text));
-  return go_on(options, *set);
+  return start_command_in_place_of_this(options, *set);
 }
 
 }  // namespace stdchk::tools

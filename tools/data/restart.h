@@ -22,7 +22,7 @@ Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem, const ChosenS
 
 /// Replaces this process by options.command, which finds the set in STDCHK_RESTART_SET. Returns
 /// only without a command, or if its start fails.
-int go_on(const RestartOptions& options, const std::string& set);
+int start_command_in_place_of_this(const RestartOptions& options, const std::string& set);
 
 /// The result of load_on_nodes().
 struct Loaded {
@@ -42,7 +42,7 @@ struct Loaded {
 Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
                                              const std::string& invoked_as);
 
-/// Calls load_on_nodes(), then go_on().
+/// Calls load_on_nodes(), then start_command_in_place_of_this().
 int restart_on_nodes(const RestartOptions& options, const std::string& invoked_as);
 
 }  // namespace stdchk::tools

@@ -20,7 +20,7 @@ struct Places {
 };
 
 /// Reduces the job to these nodes; false when it lacks one.
-bool only_these(BatchJob& job, const std::vector<std::string>& names) {
+bool keep_only_nodes(BatchJob& job, const std::vector<std::string>& names) {
   std::vector<std::string> places;
   for (const std::string& name : names) {
     const auto found = std::ranges::find(job.nodes, name);
@@ -39,7 +39,7 @@ BatchJob reach(const std::vector<std::string>& names, const RestartOptions& opti
                const PoolRecord& pool) {
   if (options.remote_shell.empty() && !pool.job_id.empty()) {
     auto job = current_job(pool.remote_shell);
-    if (job && job->id == pool.job_id && only_these(*job, names)) return std::move(*job);
+    if (job && job->id == pool.job_id && keep_only_nodes(*job, names)) return std::move(*job);
   }
   BatchJob plain;
   plain.system = BatchJob::System::kNone;
@@ -155,7 +155,7 @@ int restart_on_nodes(const RestartOptions& options, const std::string& invoked_a
                all.seconds, all.last);
   }
   if (asked_to_end()) return complain("a signal came");
-  return go_on(options, *loaded ? (*loaded)->set : "none");
+  return start_command_in_place_of_this(options, *loaded ? (*loaded)->set : "none");
 }
 
 }  // namespace stdchk::tools

@@ -66,7 +66,7 @@ Status copy_checked(int fd, client::File& file, Loading& loading, Namer& namer) 
   for (const ManifestPiece& piece : loading.said.pieces) {
     if (auto copied = copy_unchecked(fd, file, at, piece.offset); !copied) return copied;
     const auto bytes = read_range(fd, piece.offset, piece.length);
-    if (!is_as_said(piece, bytes, namer)) return fail(Code::kCorrupt, "stage_in.verify");
+    if (!matches_manifest(piece, bytes, namer)) return fail(Code::kCorrupt, "stage_in.verify");
     if (auto written = file.write(piece.offset, bytes); !written) return written;
     at = std::max(at, piece.offset + piece.length);
     loading.checked_bytes += piece.length;

@@ -34,7 +34,7 @@ void check_open_file(int fd, Checked& file, Namer& namer) {
     return;
   }
   for (const ManifestPiece& piece : file.said.pieces) {
-    if (!is_as_said(piece, read_range(fd, piece.offset, piece.length), namer)) {
+    if (!matches_manifest(piece, read_range(fd, piece.offset, piece.length), namer)) {
       file.fault = fmt::format("is damaged in the {} bytes from {} on", piece.length, piece.offset);
       return;
     }

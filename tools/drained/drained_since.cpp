@@ -14,11 +14,11 @@ namespace {
 constexpr const char* kFormat = "%Y-%m-%d %H:%M:%S %z";
 
 std::optional<std::time_t> time_of(const std::string& text) {
-  std::tm told{};
-  const char* const end = ::strptime(text.c_str(), kFormat, &told);
+  std::tm parsed{};
+  const char* const end = ::strptime(text.c_str(), kFormat, &parsed);
   if (end == nullptr || *end != '\0') return std::nullopt;
-  const long offset = told.tm_gmtoff;
-  return ::timegm(&told) - offset;
+  const long offset = parsed.tm_gmtoff;
+  return ::timegm(&parsed) - offset;
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ Outcome<void> read_manifest(Found& found, const DrainFolder& folder, const std::
 }
 
 /// Opens one folder at a time, at any depth.
-Outcome<void> look_below(Found& found, const DrainFolder& top, const std::string& below) {
+Outcome<void> find_manifests_below(Found& found, const DrainFolder& top, const std::string& below) {
   std::vector<std::string> folders;
   {
     const auto folder = top.folder(below);
@@ -142,7 +142,7 @@ Outcome<void> look_below(Found& found, const DrainFolder& top, const std::string
     }
   }
   for (const std::string& inner : folders) {
-    if (auto looked = look_below(found, top, inner); !looked) return looked;
+    if (auto looked = find_manifests_below(found, top, inner); !looked) return looked;
   }
   return {};
 }
@@ -159,7 +159,7 @@ Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
   const auto top = DrainDirectory(folder).open();
   if (!top) return problem("{} cannot be read: {}", folder, top.error().text);
   Found found{folder, {}, {}};
-  if (auto looked = look_below(found, *top, ""); !looked) return problem(looked.error());
+  if (auto looked = find_manifests_below(found, *top, ""); !looked) return problem(looked.error());
   for (const ManifestFile& file : found.files) found.sizes.erase(file.below);
   for (const auto& [below, size] : found.sizes) {
     ManifestFile& file = found.files.emplace_back();
@@ -176,7 +176,7 @@ std::string fault_of(const Problem& refusal) {
   return fmt::format("cannot be opened: {}", refusal.text);
 }
 
-bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer) {
+bool matches_manifest(const ManifestPiece& piece, ByteSpan bytes, Namer& namer) {
   return bytes.size() == piece.length && crc32c(0, bytes) == piece.crc &&
          (piece.name.empty() || to_hex(namer.name(bytes)) == piece.name);
 }

@@ -41,7 +41,7 @@ ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
 /// Says why a file was not opened; the text follows the path.
 std::string fault_of(const Problem& refusal);
-bool is_as_said(const ManifestPiece& piece, ByteSpan bytes, Namer& namer);
+bool matches_manifest(const ManifestPiece& piece, ByteSpan bytes, Namer& namer);
 /// The bytes [offset, offset + length) of an open file, or fewer.
 std::vector<std::byte> read_range(int fd, std::uint64_t offset, std::size_t length);
 

@@ -70,7 +70,7 @@ void merge(const Json& found, Json& entries) {
 }
 
 /// Drops entries of removed files. An unreadable folder tells nothing about its files.
-void drop_gone(const DrainFolder& folder, Json& entries) {
+void drop_removed_files(const DrainFolder& folder, Json& entries) {
   const auto names = folder.names();
   if (!names) return;
   for (auto entry = entries.begin(); entry != entries.end();) {
@@ -136,7 +136,7 @@ Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::s
     const auto change = [&, &found = found](Json& entries) {
       kept.clear();
       merge(found, entries);
-      drop_gone(*place, entries);
+      drop_removed_files(*place, entries);
       for (const auto& [name, entry] : entries.items()) kept.insert(name);
     };
     if (auto changed = change_manifest(*place, target, change, until); !changed) return changed;

@@ -141,7 +141,7 @@ std::string take_losses(const std::string& path, const std::string& drain) {
   return text;
 }
 
-void tell_losses(const std::string& path, const std::string& drain, const std::string& report) {
+void report_losses(const std::string& path, const std::string& drain, const std::string& report) {
   std::string text = take_losses(path, drain);
   if (text.empty()) return;
   text = "The pool of an earlier run of this job was lost. " + text;

@@ -18,13 +18,13 @@ std::vector<std::string> undrained_lines(const Undrained& undrained);
 void leave_out_drained(Undrained& undrained, const std::string& drain);
 
 /// The losses with a lost pool, as its file lists them, for people; empty: no known loss. Leaves
-/// out what `drain` holds whole, unless `drain` is empty.
+/// out files that `drain` holds whole, unless `drain` is empty.
 std::string losses(const std::string& path, const std::string& drain);
 /// Like losses(), and removes the file, so that the losses are reported once.
 std::string take_losses(const std::string& path, const std::string& drain);
 
 /// Reports the losses of a job's earlier run on standard error and in the file `report`.
-void tell_losses(const std::string& path, const std::string& drain, const std::string& report);
+void report_losses(const std::string& path, const std::string& drain, const std::string& report);
 
 /// The files that keep_files() writes; an empty path: not this file.
 struct KeptFiles {

@@ -37,7 +37,7 @@ struct Placement {
 
 /// Draws a random order of failures. Returns how many precede the first that takes a group's last
 /// member. `order` has all nodes; `lost` has zeros, one for each group, also after the call.
-std::uint32_t survived(Prng& prng, const Placement& placement, Nodes& order, Nodes& lost) {
+std::uint32_t failures_survived(Prng& prng, const Placement& placement, Nodes& order, Nodes& lost) {
   const auto nodes = static_cast<std::uint32_t>(order.size());
   std::uint32_t failures = 0;
   for (bool whole = true; whole && failures < nodes; ++failures) {
@@ -70,7 +70,7 @@ AllowedFailures simulate(std::uint32_t nodes, std::uint32_t copies, std::uint64_
       place(prng, placement);
       lost.assign(placement.groups, 0);
     }
-    results[trial] = survived(prng, placement, order, lost);
+    results[trial] = failures_survived(prng, placement, order, lost);
   }
   std::ranges::sort(results);
   // The number of failures that at least this share of the trials survived.
@@ -90,7 +90,7 @@ Nodes takers_of(std::uint32_t primary, std::uint32_t nodes) {
   const auto count = std::min<std::size_t>(kCopyScatter, others.size());
   std::ranges::partial_sort(others, others.begin() + static_cast<std::ptrdiff_t>(count),
                             [&](std::uint32_t a, std::uint32_t b) {
-                              return takes_copies_before(id(primary), id(a), id(b));
+                              return precedes_as_copy_target(id(primary), id(a), id(b));
                             });
   others.resize(count);
   return others;

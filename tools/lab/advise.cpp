@@ -62,7 +62,7 @@ Outcome<void> take_alpha(const std::string& text, double& alpha) {
                  text);
 }
 
-Outcome<void> take_given(AdviseOptions& options) {
+Outcome<void> apply_given_figures(AdviseOptions& options) {
   JobFigures& job = options.job;
   if (job.node_rate == 0 || job.pfs_rate == 0) {
     return problem("--node-rate and --pfs-rate must be more than 0");
@@ -313,7 +313,7 @@ std::vector<FittingFolder> find_fitting(const AdviseOptions& options) {
 }  // namespace
 
 int run_advise(AdviseOptions& options) {
-  if (auto taken = take_given(options); !taken) return complain(taken.error().text);
+  if (auto taken = apply_given_figures(options); !taken) return complain(taken.error().text);
   const auto measured = measure_rates(options);
   if (!measured) return complain(measured.error().text);
   const JobFigures& job = options.job;

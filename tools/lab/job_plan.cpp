@@ -58,7 +58,7 @@ double write_time(const JobFigures& job, const Layout& layout) {
 }
 
 /// The number of benefactors that can receive what this many nodes send at once.
-std::uint32_t wanted_for(const JobFigures& job, std::uint32_t nodes) {
+std::uint32_t receivers_needed(const JobFigures& job, std::uint32_t nodes) {
   const double sent = static_cast<double>(job.node_rate) * nodes;
   const double wanted = std::ceil(sent / benefactor_rate(job));
   return static_cast<std::uint32_t>(std::min(wanted, 1e9));
@@ -69,7 +69,7 @@ Layout layout_with(const JobFigures& job, std::uint32_t copies, std::uint32_t fa
   layout.copies = copies;
   layout.benefactor_nodes = benefactors_for(job, copies);
   const std::uint32_t most = std::min({layout.benefactor_nodes, job.nodes, kStripeWidthMax});
-  const std::uint32_t wanted = wanted_for(job, 1);
+  const std::uint32_t wanted = receivers_needed(job, 1);
   layout.width = std::min(wanted, most);
   layout.reason = wanted > most ? WidthReason::kBenefactors : WidthReason::kFillsWriter;
   if (job.stripe_width != 0) {
@@ -117,8 +117,8 @@ JobPlan plan_for(const JobFigures& job) {
   const double straight_s = bytes_of(job) / static_cast<double>(job.pfs_rate);
   plan.drain_s = straight_s;
   plan.failures = failures_within(plan.drain_s, plan.mtbf_s);
-  plan.width_wanted = wanted_for(job, 1);
-  plan.benefactors_wanted = wanted_for(job, job.nodes);
+  plan.width_wanted = receivers_needed(job, 1);
+  plan.benefactors_wanted = receivers_needed(job, job.nodes);
   Layout best;
   for (std::uint32_t copies = 1; copies <= kCopiesMax && !best.survives; ++copies) {
     best = layout_with(job, copies, plan.failures);

@@ -173,7 +173,7 @@ Ends fixed_ends(std::uint64_t size, std::uint64_t chunk) {
   return ends;
 }
 
-Ends our_ends(ByteSpan image, std::uint32_t mean) {
+Ends boundaries_of_stdchk(ByteSpan image, std::uint32_t mean) {
   Chunker chunker(ChunkSizes::around(mean));
   Ends ends;
   chunker.push(image, ends);
@@ -284,7 +284,8 @@ Outcome<std::vector<Similarity>> measure_similarity(const SimilarityOptions& opt
     for (const Series& series : all) results.push_back(series.result());
   }
   for (const std::uint32_t mean : kOurMeans) {
-    run(of_chunk(kOurs, mean, "mean "), [mean](ByteSpan image) { return our_ends(image, mean); });
+    run(of_chunk(kOurs, mean, "mean "),
+        [mean](ByteSpan image) { return boundaries_of_stdchk(image, mean); });
   }
   return results;
 }

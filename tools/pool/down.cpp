@@ -31,7 +31,7 @@ constexpr auto kUnmountPatience = 3s;  ///< time for programs that are leaving t
 /// number, only a dead mount counts as its own.
 bool is_own_mount(const PoolRecord& pool, const MountInfo& info) {
   // the last mount's, because a guard mounts again
-  std::uint64_t own = told_mount_id(pool.directory);
+  std::uint64_t own = recorded_mount_id(pool.directory);
   bool lives = false;
   for (const Member& member : pool.members) {
     if (member.role != "mount" || !member.host.empty()) continue;
@@ -88,7 +88,7 @@ bool ask_for_card(const PoolRecord& pool, DownReport& report) {
 
 /// Takes the report card while the manager can answer, otherwise the known losses. Adds it to the
 /// record's report file, too.
-void take_card(const PoolRecord& pool, DownReport& report) {
+void take_report_card(const PoolRecord& pool, DownReport& report) {
   const auto manages = [](const Member& member) {
     return member.role == "manager" && member.host.empty();
   };
@@ -140,7 +140,7 @@ void remove_state(const PoolRecord& pool, bool keep_logs, DownReport& report) {
 }
 
 /// Adds processes of the state directory that a killed `stdchk up` could not record.
-PoolRecord with_unrecorded(PoolRecord pool) {
+PoolRecord with_unrecorded_processes(PoolRecord pool) {
   for (Member& found : running_in(pool.directory).members) {
     const auto same = [&](const Member& member) {
       return member.host.empty() && member.process == found.process;
@@ -152,7 +152,7 @@ PoolRecord with_unrecorded(PoolRecord pool) {
 
 /// Cleans up one earlier pool. A Problem: the pool runs, or is being started.
 Outcome<bool> clean_pool(const PoolRecord& old, std::vector<std::string>& cleaned) {
-  const PoolRecord all = with_unrecorded(old);
+  const PoolRecord all = with_unrecorded_processes(old);
   const bool lives = std::ranges::any_of(
       all.members, [](const Member& member) { return member.host.empty() && is_alive(member); });
   const bool is_starting = old.starter_boot == boot_id() && old.starter != this_process() &&
@@ -186,7 +186,7 @@ Outcome<bool> clean_pool(const PoolRecord& old, std::vector<std::string>& cleane
 }
 
 /// Reads the record that an earlier pool has left in a state directory; nothing: no record.
-Outcome<std::optional<PoolRecord>> left_in(const std::string& directory) {
+Outcome<std::optional<PoolRecord>> read_leftover_record(const std::string& directory) {
   std::error_code code;
   const auto kind = fs::symlink_status(directory, code);
   if (!fs::exists(kind)) {
@@ -203,7 +203,7 @@ Outcome<std::optional<PoolRecord>> left_in(const std::string& directory) {
 }  // namespace
 
 DownReport stop_pool(const PoolRecord& recorded) {
-  const PoolRecord pool = with_unrecorded(recorded);
+  const PoolRecord pool = with_unrecorded_processes(recorded);
   DownReport report;
   Ended ended;
   end_members(pool, "recorder", kGrace, ended);  // the recorder updates its file at the end
@@ -217,7 +217,7 @@ DownReport stop_pool(const PoolRecord& recorded) {
   if (!ended.unmounted.empty()) unmount_pool(pool, report);
   end_members(pool, "mount", kGrace, ended);
   unmount_pool(pool, report);
-  take_card(pool, report);  // the mounts have reported their totals
+  take_report_card(pool, report);  // the mounts have reported their totals
   end_members(pool, "benefactor", kGrace, ended);
   end_members(pool, "standby", kGrace, ended);
   end_members(pool, "manager", kGrace, ended);
@@ -242,7 +242,7 @@ Outcome<std::vector<std::string>> clean_leftovers(const std::vector<std::string>
                                                   const std::string& mount) {
   std::vector<std::string> cleaned;
   for (const std::string& directory : directories) {
-    const auto old = left_in(directory);
+    const auto old = read_leftover_record(directory);
     if (!old) return problem(old.error());
     if (!*old) continue;
     if (auto done = clean_pool(**old, cleaned); !done) return problem(done.error());

@@ -370,9 +370,9 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
                                  ? fmt::format("{}/stdchk-{}.out", meeting, job->id)
                                  : absolute_path(options.records.report);
   const std::string undrained = fmt::format("{}/stdchk-{}.undrained", meeting, job->id);
-  tell_losses(undrained,
-              options.drain.directory.empty() ? "" : absolute_path(options.drain.directory),
-              report);
+  report_losses(undrained,
+                options.drain.directory.empty() ? "" : absolute_path(options.drain.directory),
+                report);
   // An earlier run of a requeued job has left it.
   if (auto removed = remove_meeting(exchange); !removed) return problem(removed.error());
   if (auto made = OwnFolder::make(exchange, kExchangeRules); !made) {
@@ -409,7 +409,7 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   return elsewhere;
 }
 
-std::string end_traps(const PoolRecord& pool, const std::string& invoked_as) {
+std::string trap_commands(const PoolRecord& pool, const std::string& invoked_as) {
   const auto program = own_program(invoked_as);
   if (!program || pool.directory.empty()) return {};
   // A pool that is down already needs no action. The trap of another pool is replaced. Without a
@@ -447,8 +447,8 @@ int run_node_part(UpOptions options) {
     (void)meeting.publish_failure(name, record.error().text);
     return 2;
   }
-  if (auto told = meeting.publish_ready(name); !told) {
-    fmt::print(stderr, "stdchk: {}: {}\n", name, told.error().text);
+  if (auto published = meeting.publish_ready(name); !published) {
+    fmt::print(stderr, "stdchk: {}: {}\n", name, published.error().text);
     report(stop_pool(*record));
     return 2;
   }

@@ -45,7 +45,7 @@ Outcome<PoolRecord> start_in_job(UpOptions& options);
 /// exit status 0 it ends the pool as that of a successful job. After SIGTERM the drain gets
 /// kTermDrainSeconds. Keeps the script's own trap for EXIT.
 inline constexpr int kTermDrainSeconds = 240;
-std::string end_traps(const PoolRecord& pool, const std::string& invoked_as);
+std::string trap_commands(const PoolRecord& pool, const std::string& invoked_as);
 
 /// Runs this node's part: starts it, announces it through the exchange directory, and stays until
 /// SIGTERM or until `stdchk down` has ended it. Returns the exit status.

@@ -30,8 +30,8 @@ Outcome<void> Meeting::check() const {
 
 Outcome<void> Meeting::publish(const std::string& name, const std::string& text) const {
   const auto folder = OwnFolder::open(folder_, kExchangeRules);
-  const bool told = folder && folder->write_at_once(name, text + "\n");
-  if (told) return {};
+  const bool written = folder && folder->write_at_once(name, text + "\n");
+  if (written) return {};
   return problem(
       "{}/{} cannot be written; it must be in a folder that all nodes of the job share{}{}",
       folder_, name, folder ? "" : ": ", folder ? "" : folder.error());

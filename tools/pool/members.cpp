@@ -268,11 +268,11 @@ Outcome<void> wait_ready(const Job& job, Member& member, Duration longest) {
   }
   std::ifstream file(metrics_file(member.directory, job.name));
   std::getline(file, member.metrics);
-  if (job.role == "mount") member.mount_id = told_mount_id(member.directory);
+  if (job.role == "mount") member.mount_id = recorded_mount_id(member.directory);
   return {};
 }
 
-std::uint64_t told_mount_id(const std::string& directory) {
+std::uint64_t recorded_mount_id(const std::string& directory) {
   std::ifstream file(directory + "/mount.ready");
   pid_t pid = 0;
   std::uint64_t id = 0;

@@ -54,7 +54,7 @@ Outcome<void> start_remote(const std::vector<std::string>& remote_shell, const s
                            std::vector<Member>& members);
 
 /// The mount_id() in the ready file of a state directory's mount daemon; 0: none.
-std::uint64_t told_mount_id(const std::string& directory);
+std::uint64_t recorded_mount_id(const std::string& directory);
 
 /// The results of ending a pool's members.
 struct Ended {

@@ -31,7 +31,7 @@ std::string host_and_port(const std::string& address) {
 }
 
 /// Ends a manager that does not answer, because two managers cannot have the same address.
-Outcome<std::string> end_old(const PoolRecord& pool, const Member& manager) {
+Outcome<std::string> end_old_manager(const PoolRecord& pool, const Member& manager) {
   if (!is_alive(manager)) return std::string("had ended");
   if (connect(pool)) return problem("the manager of the pool at {} answers", pool.mount);
   if (end_process(manager.process, 0s) == End::kStillThere) {
@@ -78,7 +78,7 @@ Outcome<Recovered> recover(PoolRecord& pool) {
         "the pool at {} has a standby, which should have taken over; its log has the reason",
         pool.mount);
   }
-  auto old = end_old(pool, *manager);
+  auto old = end_old_manager(pool, *manager);
   if (!old) return problem(old.error());
   pool.spare = spare_of(pool);
   Job job;

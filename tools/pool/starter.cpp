@@ -119,7 +119,7 @@ class Starter {
   }
 
   Outcome<void> begin_job() {
-    tell_losses(record_.undrained, record_.drain, record_.report);
+    report_losses(record_.undrained, record_.drain, record_.report);
     if (auto made = OwnFolder::make(options_.batch.exchange, kExchangeRules); !made) {
       return problem("{}", made.error());
     }

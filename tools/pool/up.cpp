@@ -118,7 +118,7 @@ Outcome<PoolRecord> prepare(UpOptions& options) {
 }
 
 /// Fails with the name of the pool that holds the mount directory.
-Outcome<void> held_by(const std::string& mount, const std::string& otherwise) {
+Outcome<void> mount_in_use(const std::string& mount, const std::string& otherwise) {
   for (const Running& pool : running_pools()) {
     if (pool.mount != mount) continue;
     return problem(
@@ -135,7 +135,7 @@ Outcome<void> check_mount_point(const std::string& mount) {
   }
   const auto lock = MountLock::take(mount, 1s);
   if (lock) return {};
-  if (lock.error().error.code == Code::kBusy) return held_by(mount, lock.error().text);
+  if (lock.error().error.code == Code::kBusy) return mount_in_use(mount, lock.error().text);
   return problem("--mount: {}", lock.error().text);
 }
 

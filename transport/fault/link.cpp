@@ -88,8 +88,8 @@ Status FaultCore::start(bool write, std::span<const LocalPiece> pieces, const Re
   return {};
 }
 
-/// Repeats the write later with a copy of its bytes. Nobody is told of its outcome. Returns false
-/// if the copy cannot be registered.
+/// Repeats the write later with a copy of its bytes. No completion reports its outcome. Returns
+/// false if the copy cannot be registered.
 bool FaultCore::land_later(const Proxy& proxy) {
   auto made = std::make_unique<Proxy>(*this);
   for (std::size_t i = 0; i < proxy.piece_count; ++i) {

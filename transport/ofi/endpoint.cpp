@@ -59,7 +59,7 @@ OfiEndpoint::~OfiEndpoint() {
   }
   // Connections and the scratch buffer may have registered memory, so they end before the domain.
   connections_.clear();
-  buried_.clear();
+  closed_.clear();
   scratch_ = {};
   if (listener_ != nullptr) fi_close(&listener_->fid);
 }
@@ -123,7 +123,7 @@ Result<std::unique_ptr<Link>> OfiEndpoint::start_link(std::string_view address,
   }
   if (!status.has_value()) {
     cut(connection);
-    bury(connection);
+    move_to_closed(connection);
     return fail(status.error());
   }
   ++busy_;
@@ -141,10 +141,10 @@ void OfiEndpoint::cut(Connection& connection) {
   connection.close_fabric();
 }
 
-void OfiEndpoint::bury(Connection& connection) {
+void OfiEndpoint::move_to_closed(Connection& connection) {
   const auto found = connections_.find(&connection);
   if (found == connections_.end()) return;
-  buried_.push_back(std::move(found->second));
+  closed_.push_back(std::move(found->second));
   connections_.erase(found);
   std::erase_if(to_close_, [&](const Closing& each) { return each.connection == &connection; });
 }
@@ -154,7 +154,7 @@ void OfiEndpoint::release(Connection& connection) {
   connection.state = State::kClosed;
   cut(connection);
   connection.finish_transfers(Code::kCancelled);
-  bury(connection);
+  move_to_closed(connection);
 }
 
 void OfiEndpoint::fence(Connection& connection) {
@@ -176,7 +176,7 @@ bool OfiEndpoint::close_pending() {
     Connection& connection = *closing.connection;
     connection.finish_transfers(closing.why.code);
     if (connection.link == nullptr) {
-      bury(connection);  // no user has a link to it
+      move_to_closed(connection);  // no user has a link to it
     } else if (connection.handler != nullptr) {
       connection.handler->on_closed(*connection.link, closing.why);
     }
@@ -240,7 +240,7 @@ void OfiEndpoint::on_request(fi_info* info) {
   if (status.has_value()) return;
   log::warning("a connection could not be accepted: {}", describe(status.error()));
   cut(connection);
-  bury(connection);
+  move_to_closed(connection);
 }
 
 void OfiEndpoint::on_up(Connection& connection) {
@@ -329,22 +329,22 @@ bool OfiEndpoint::check_deadlines() {
       late.push_back(connection);
     }
     if (connection->state != State::kConnected || connection->transfers == 0) continue;
-    const bool any_late =
+    const bool has_overdue =
         std::any_of(connection->works.begin(), connection->works.end(), [&](const auto& work) {
           return work->operation != nullptr &&
                  now - std::max(work->started, connection->moved) >= limits::kRmaDeadline;
         });
-    if (any_late) late.push_back(connection);
+    if (has_overdue) late.push_back(connection);
   }
   for (Connection* const each : late) fail_later(*each, Code::kDeadline, "ofi.deadline");
   return !late.empty();
 }
 
 bool OfiEndpoint::poll() {
-  // The completions read below may still name connections that were buried before. After that these
+  // The completions read below may still name connections that were closed before. After that these
   // connections can go.
   std::vector<std::unique_ptr<Connection>> leaving;
-  leaving.swap(buried_);
+  leaving.swap(closed_);
   bool any = read_events();
   bool more = true;
   for (int i = 0; i < kReadsPerPoll && more; ++i)
@@ -353,7 +353,7 @@ bool OfiEndpoint::poll() {
   any |= check_deadlines();
   any |= close_pending();
   if (more) {
-    for (auto& each : leaving) buried_.push_back(std::move(each));
+    for (auto& each : leaving) closed_.push_back(std::move(each));
   }
   return any;
 }

@@ -71,7 +71,7 @@ class OfiEndpoint final : public Endpoint {
   void cut(Connection& connection);
   bool close_pending();
   bool check_deadlines();
-  void bury(Connection& connection);
+  void move_to_closed(Connection& connection);
 
   Clock& clock_;
   Wakes wakes_;
@@ -91,7 +91,7 @@ class OfiEndpoint final : public Endpoint {
   };
   std::vector<Closing> to_close_;
   /// Kept until the completion queue was read empty.
-  std::vector<std::unique_ptr<Connection>> buried_;
+  std::vector<std::unique_ptr<Connection>> closed_;
   std::size_t busy_ = 0;  ///< number of transfers and connection attempts
   Time next_check_{};
 };

@@ -39,7 +39,7 @@ class Fabric {
   fid_fabric& fabric() { return *fabric_; }
   fid_domain& domain() { return *domain_; }
   fid_eq& events() { return *events_; }
-  /// Completions of what all connections receive.
+  /// Completions of the receives of all connections.
   fid_cq& received() { return *received_; }
 
   /// Makes a buffer for messages, registered if the provider needs that.

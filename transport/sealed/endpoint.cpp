@@ -80,7 +80,7 @@ void SecureEndpoint::refuse(SecureLink& link, const Error& why) {
   std::erase_if(arriving_, [&](const auto& one) { return one.get() == &link; });
 }
 
-bool SecureEndpoint::end_late() {
+bool SecureEndpoint::end_overdue() {
   const Time now = clock_.now();
   if ((arriving_.empty() && connecting_.empty()) || now < next_check_) return false;
   next_check_ = now + kCheckInterval;
@@ -97,7 +97,7 @@ bool SecureEndpoint::end_late() {
 
 bool SecureEndpoint::poll() {
   bool any = inner_->poll();
-  any |= end_late();
+  any |= end_overdue();
   while (!ending_.empty()) {
     SecureLink* const link = ending_.back();
     ending_.pop_back();

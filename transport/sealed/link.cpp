@@ -124,7 +124,7 @@ void SecureLink::end_now() {
     if (tells) return;  // on_closed follows when its operations are finished
   } else {
     const Lifetime::Watch alive = lifetime_.watch();
-    std::exchange(inner_, nullptr).reset();  // what completes may destroy this
+    std::exchange(inner_, nullptr).reset();  // a completion handler may destroy this link
     if (alive.expired()) return;
   }
   if (told_) return;

@@ -63,7 +63,7 @@ class SecureEndpoint final : public Endpoint, private AcceptHandler {
   void on_accept(std::unique_ptr<Link> link) override;
   void hand_over(SecureLink& link);
   void refuse(SecureLink& link, const Error& why);
-  bool end_late();
+  bool end_overdue();
 
   std::unique_ptr<Endpoint> inner_;
   const Clock& clock_;

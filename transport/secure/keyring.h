@@ -13,13 +13,14 @@
 
 /// The members of a pool, and the key of a link between two members.
 ///
-/// | key            | derived from                                 | known to |
-/// |----------------|----------------------------------------------|-----------------------------------|
-/// | root secret    | random bytes                                 | manager, standby, owner | |
-/// member key     | root secret, member                          | manager, standby, owner, member
-/// | | link key       | accepting member's key, both ends, a number  | the same, and both members |
-/// | key to manager | connecting member's key, both ends           | manager, standby, owner,
-/// member   |
+/// | key            | derived from                                | known to the holders, and to |
+/// |----------------|---------------------------------------------|------------------------------|
+/// | root secret    | random bytes                                |                              |
+/// | member key     | root secret, member                         | the member                   |
+/// | link key       | accepting member's key, both ends, a number | both members                 |
+/// | key to manager | connecting member's key, both ends          | the connecting member        |
+///
+/// The holders of the root secret are the manager, its standby, and the owner of the pool.
 ///
 /// Every key is an HKDF expansion of the key above it (core/crypto/secret.h). An attacker who
 /// breaks into a member can pose as that member only. He gets no key of a link between other

@@ -278,7 +278,7 @@ bool TcpEndpoint::check_deadlines() {
   listener_.resume_at(now);
   std::vector<TcpLink*> late;
   for (const auto& [number, link] : links_) {
-    if (link->any_late(now)) late.push_back(link);
+    if (link->has_overdue(now)) late.push_back(link);
   }
   for (TcpLink* const link : late) end(*link, {Code::kDeadline, 0, "tcp.deadline"});
   return !late.empty();

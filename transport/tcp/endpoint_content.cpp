@@ -19,7 +19,7 @@ void TcpEndpoint::join(TcpLink& link) {
     return;
   }
   if (link.clear_.has_channel()) return open_link(link);
-  watch(link, 0);  // what comes now is handled when the channel is there
+  watch(link, 0);  // bytes that come now are handled when the channel exists
 }
 
 /// The channel of a joining link is ready.
@@ -69,7 +69,7 @@ bool TcpEndpoint::is_content_channel(TcpLink& arrival) {
   } else if (is_first) {
     arrival.first_bytes_ = TcpLink::FirstBytes::kIncomplete;
   } else {
-    // The socket wakes nobody for less than a greeting, unless no more will come.
+    // The socket reports no event for less than a greeting, unless the peer has closed it.
     end(arrival, {Code::kMalformed, 0, "tcp.arrival"});
   }
   return true;

@@ -32,7 +32,7 @@ class IncomingFrame {
     got_ += bytes;
     return !in_header();
   }
-  /// Returns false when the header is not a sound one.
+  /// Returns false when the header is not valid.
   bool decode();
   const FrameHeader& header() const { return header_; }
   bool is_complete() const { return !in_header() && target_.pieces.left() == 0; }
@@ -52,7 +52,7 @@ class IncomingFrame {
   /// The content goes to `target`.
   void expect_content(Target target) { target_ = std::move(target); }
   /// Returns false when the peer must not write the place of the content any more.
-  bool may_go_on() { return target_.guard.still_allows(); }
+  bool may_write_target() { return target_.guard.is_write_allowed(); }
   bool writes(const TcpRegion& region) const { return target_.region == &region; }
 
  private:

@@ -55,9 +55,9 @@ Status TcpLink::start(bool is_write, std::span<const LocalPiece> pieces, const R
   return {};
 }
 
-bool TcpLink::any_late(Time now) const {
+bool TcpLink::has_overdue(Time now) const {
   if (state_ != State::kOpen) return state_ != State::kClosed && now >= late_at_;
-  return transfers_.any_late(now);
+  return transfers_.has_overdue(now);
 }
 
 bool TcpLink::fence() {
@@ -87,10 +87,10 @@ RemoteKey TcpLink::share_as(const MemoryRegion& region, bool writable,
 /// The region ends. A peer that uses the region now loses the link: the transfer cannot end well.
 void TcpLink::forget(const TcpRegion& region) {
   shared_.forget(region);
-  if (queue_.reads(region) || clear_.uses(region) || frame_.writes(region)) lose("tcp.region");
+  if (queue_.reads(region) || clear_.uses(region) || frame_.writes(region)) fail_link("tcp.region");
 }
 
-bool TcpLink::lose(const char* where) {
+bool TcpLink::fail_link(const char* where) {
   endpoint_.end(*this, {Code::kPeerLost, 0, where});
   return false;
 }

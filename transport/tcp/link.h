@@ -89,10 +89,10 @@ class TcpLink final : public Link {
   Status start(bool is_write, std::span<const LocalPiece> pieces, const RemoteKey& key,
                std::uint64_t offset, Operation& operation);
   RemoteKey share_as(const MemoryRegion& region, bool writable, std::shared_ptr<WriteCheck> check);
-  bool any_late(Time now) const;
+  bool has_overdue(Time now) const;
   void forget(const TcpRegion& region);
   /// Ends the link. Returns false.
-  bool lose(const char* where);
+  bool fail_link(const char* where);
 
   // link_send.cpp
   /// Encrypts and sends what is queued. True: it stopped for the sake of other links.

@@ -21,10 +21,10 @@ constexpr Error kWrongVersion{Code::kRefused, 0,
 bool TcpLink::receive() {
   if (clear_.in_use() && !receive_clear()) return false;
   for (std::size_t bytes = 0; bytes < kReceiveBytesPerTurn;) {
-    if (!frame_.may_go_on()) return refuse_frame();
+    if (!frame_.may_write_target()) return refuse_frame();
     const TlsSession::Got got = tls_->read(frame_.room());
     if (got.io == TlsSession::Io::kBlocked) return false;
-    if (got.io == TlsSession::Io::kLost) return lose("tcp.link");
+    if (got.io == TlsSession::Io::kLost) return fail_link("tcp.link");
     bytes += got.bytes;
     if (frame_.add(got.bytes) && !on_header()) return false;
     if (frame_.is_complete() && !on_content()) return false;
@@ -190,10 +190,10 @@ bool TcpLink::receive_clear() {
       endpoint_.mark_ready(*this);
       return true;
     }
-    if (!clear_.next_to_receive().target.guard.still_allows()) return refuse_frame();
+    if (!clear_.next_to_receive().target.guard.is_write_allowed()) return refuse_frame();
     const TlsSession::Io io = clear_.receive();
     if (io == TlsSession::Io::kBlocked) return true;
-    if (io == TlsSession::Io::kLost) return lose("tcp.content");
+    if (io == TlsSession::Io::kLost) return fail_link("tcp.content");
     const ClearContent::Frame frame = clear_.end_receive();
     const bool is_write = frame.header.type == FrameType::kWrite;
     const bool goes_on =

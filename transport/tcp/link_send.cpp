@@ -20,10 +20,10 @@ bool TcpLink::pump() {
     while (tls_->has_room() && queue_.has_frames()) {
       const ByteSpan record = queue_.next_record();
       bytes += record.size();
-      if (!tls_->write(record)) return lose("tcp.send");
+      if (!tls_->write(record)) return fail_link("tcp.send");
     }
     const TlsSession::Io io = tls_->flush();
-    if (io == TlsSession::Io::kLost) return lose("tcp.send");
+    if (io == TlsSession::Io::kLost) return fail_link("tcp.send");
     watch_room(io == TlsSession::Io::kBlocked);
     if (!pump_clear(bytes)) return false;
     if (io == TlsSession::Io::kBlocked || !queue_.has_frames()) return false;
@@ -35,7 +35,7 @@ bool TcpLink::pump() {
 bool TcpLink::pump_clear(std::size_t& bytes) {
   while (clear_.has_to_send()) {
     const TlsSession::Io io = clear_.send();
-    if (io == TlsSession::Io::kLost) return lose("tcp.content");
+    if (io == TlsSession::Io::kLost) return fail_link("tcp.content");
     if (io == TlsSession::Io::kBlocked) return true;
     const ClearContent::Frame& frame = clear_.next_to_send();
     const bool ends_write = frame.ends && frame.header.type == FrameType::kWrite;

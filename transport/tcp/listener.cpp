@@ -17,7 +17,7 @@ constexpr int kBacklog = 1024;
 constexpr std::uint64_t kNumber = 0;
 
 /// The connection has ended before it was accepted, or has left its network's error (accept(2)).
-bool is_of_one_connection(int error) {
+bool affects_one_connection_only(int error) {
   switch (error) {
     case EINTR:
     case ECONNABORTED:
@@ -83,7 +83,7 @@ Listener::Accepted Listener::accept() {
   socklen_t length = sizeof accepted.peer;
   accepted.socket = ::accept4(socket_, reinterpret_cast<sockaddr*>(&accepted.peer), &length,
                               SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (accepted.socket < 0) accepted.error = is_of_one_connection(errno) ? 0 : errno;
+  if (accepted.socket < 0) accepted.error = affects_one_connection_only(errno) ? 0 : errno;
   return accepted;
 }
 

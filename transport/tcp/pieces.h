@@ -9,7 +9,7 @@
 
 namespace stdchk::transport::tcp {
 
-/// A Pieces names the rest of memory in several places, whose bytes move in order.
+/// A Pieces is the unmoved rest of a transfer whose memory lies in several places.
 ///
 /// Owns: nothing of the memory.
 class Pieces {

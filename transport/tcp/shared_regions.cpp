@@ -5,7 +5,7 @@
 
 namespace stdchk::transport::tcp {
 
-bool WriteGuard::still_allows() {
+bool WriteGuard::is_write_allowed() {
   if (check == nullptr || check->revision() == revision) return true;
   revision = check->revision();
   return check->may_write(offset, length);

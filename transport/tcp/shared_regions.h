@@ -19,7 +19,7 @@ struct WriteGuard {
   std::uint64_t length = 0;
 
   /// Returns false when the peer must not write the part any more.
-  bool still_allows();
+  bool is_write_allowed();
 };
 
 /// A Target is the memory that the content of a frame is written to, or read from.

@@ -69,7 +69,7 @@ void TransferTable::part_sent(std::uint64_t write) {
   if (transfer != nullptr) transfer->sent = true;
 }
 
-bool TransferTable::any_late(Time now) const {
+bool TransferTable::has_overdue(Time now) const {
   return count_ > 0 && std::ranges::any_of(places_, [&](const Transfer& each) {
            return each.operation != nullptr &&
                   now - std::max(each.started, moved_) >= limits::kRmaDeadline;

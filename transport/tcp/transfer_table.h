@@ -48,7 +48,7 @@ class TransferTable {
   void part_moved() { moved_ = clock_.now(); }
   /// Like part_moved(). `write` is the write whose last part was sent, or 0.
   void part_sent(std::uint64_t write);
-  bool any_late(Time now) const;
+  bool has_overdue(Time now) const;
 
  private:
   Transfer* free_place();

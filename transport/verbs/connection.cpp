@@ -212,7 +212,7 @@ void Connection::on_received(const ibv_wc& completion, const Buffer& buffer) {
   }
   if (state != State::kConnected) return;  // a handler has closed the link
   Status status = send_waiting();
-  if (status.has_value() && messages.owes_credits() && work.room() > 1) {
+  if (status.has_value() && messages.must_return_credits() && work.room() > 1) {
     status = add_fragment({}, 0, FragmentKind::kOnlyCredits);
     if (status.has_value()) status = post_soon();
   }

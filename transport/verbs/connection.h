@@ -42,7 +42,7 @@ struct Connection {
   Status resolve_route();
   /// The route is resolved. Makes the queue pair and asks the peer.
   Status connect(const Greeting& mine);
-  /// Makes the queue pair and answers the peer, who asked with `asked`.
+  /// Makes the queue pair and answers the peer's request `asked`.
   Status accept(const rdma_conn_param& asked, const Greeting& mine);
   Status take_greeting(ByteSpan private_data);
   Status take_answer(ByteSpan private_data);

@@ -36,10 +36,10 @@ bool ConnectionTable::remove_numbers(const Connection& connection) {
   return by_queue_pair_.erase(connection.queue_pair.number()) > 0;
 }
 
-bool ConnectionTable::bury(Connection& connection) {
+bool ConnectionTable::move_to_closed(Connection& connection) {
   const auto found = connections_.find(&connection);
   if (found == connections_.end()) return false;
-  buried_.push_back(std::move(found->second));
+  closed_.push_back(std::move(found->second));
   connections_.erase(found);
   return true;
 }

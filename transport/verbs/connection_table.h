@@ -12,7 +12,7 @@ namespace stdchk::transport::verbs {
 /// A ConnectionTable has the connections of an endpoint, by address and by the numbers that
 /// completions carry.
 ///
-/// Owns: the connections. A buried connection lives until drop_buried(), because callers on the
+/// Owns: the connections. A closed connection lives until destroy_closed(), because callers on the
 ///   stack may still use it.
 class ConnectionTable {
  public:
@@ -26,9 +26,9 @@ class ConnectionTable {
   void add_queue_pair(Connection& connection);
   /// Completions do not find the connection any more. Returns true when it had a queue pair.
   bool remove_numbers(const Connection& connection);
-  /// Returns false when the connection was buried before.
-  bool bury(Connection& connection);
-  void drop_buried() { buried_.clear(); }
+  /// Returns false when the connection was closed before.
+  bool move_to_closed(Connection& connection);
+  void destroy_closed() { closed_.clear(); }
 
   bool empty() const { return connections_.empty(); }
   template <class Function>
@@ -41,7 +41,7 @@ class ConnectionTable {
   std::unordered_map<const Connection*, std::unique_ptr<Connection>> connections_;
   std::unordered_map<std::uint32_t, Connection*> by_number_;
   std::unordered_map<std::uint32_t, Connection*> by_queue_pair_;
-  std::vector<std::unique_ptr<Connection>> buried_;
+  std::vector<std::unique_ptr<Connection>> closed_;
 };
 
 }  // namespace stdchk::transport::verbs

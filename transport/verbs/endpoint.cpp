@@ -93,7 +93,7 @@ Result<std::unique_ptr<Link>> VerbsEndpoint::start_link(std::string_view address
   connection.handler = &handler;
   if (const Status status = cm_.resolve(connection, target, deadline); !status.has_value()) {
     cut(connection);
-    bury(connection);
+    move_to_closed(connection);
     return fail(status.error());
   }
   return std::make_unique<VerbsLink>(connection);
@@ -125,15 +125,15 @@ void VerbsEndpoint::cut(Connection& connection) {
   if (had_queue_pair) completions_->drop_received(connection.queue_pair.number());
 }
 
-void VerbsEndpoint::bury(Connection& connection) {
-  if (!connections_.bury(connection)) return;
+void VerbsEndpoint::move_to_closed(Connection& connection) {
+  if (!connections_.move_to_closed(connection)) return;
   std::erase_if(to_close_, [&](const Closing& each) { return each.connection == &connection; });
 }
 
 void VerbsEndpoint::release(Connection& connection) {
   if (connection.state != State::kClosed) cut(connection);
   connection.finish_transfers(Code::kCancelled);
-  bury(connection);
+  move_to_closed(connection);
 }
 
 void VerbsEndpoint::fence(Connection& connection) {
@@ -175,7 +175,7 @@ bool VerbsEndpoint::close_pending() {
     Connection& connection = *closing.connection;
     connection.finish_transfers(closing.why.code);
     if (connection.link == nullptr) {
-      bury(connection);  // no user knows it, or its handler has just destroyed the link
+      move_to_closed(connection);  // no user knows it, or its handler has just destroyed the link
     } else if (connection.handler != nullptr) {
       connection.handler->on_closed(*connection.link, closing.why);
     }
@@ -266,7 +266,7 @@ bool VerbsEndpoint::poll() {
   any |= check_deadlines();
   any |= close_pending();
   any |= flush_waiting();
-  connections_.drop_buried();
+  connections_.destroy_closed();
   return any;
 }
 

@@ -75,7 +75,7 @@ class VerbsEndpoint final : public Endpoint {
   bool check_device();
   bool check_deadlines();
   void cut(Connection& connection);
-  void bury(Connection& connection);
+  void move_to_closed(Connection& connection);
 
   // endpoint_connecting.cpp
   bool read_connection_events();

@@ -98,7 +98,7 @@ void VerbsEndpoint::on_request(const rdma_cm_event& event, ByteSpan private_data
     if (!status.has_value()) {
       ::rdma_reject(event.id, nullptr, 0);
       cut(connection);
-      bury(connection);
+      move_to_closed(connection);
     }
   }
   if (status.has_value()) return;

@@ -58,7 +58,7 @@ class MessageFlow {
   /// Counts the credits of a fragment that has come.
   Status take(const FragmentHeader& header);
   /// True when a fragment should be sent only because it returns credits.
-  bool owes_credits() const { return credits_to_return_ >= kCredits / 2; }
+  bool must_return_credits() const { return credits_to_return_ >= kCredits / 2; }
   /// See Assembler.
   Result<std::optional<ByteSpan>> join(const FragmentHeader& header, ByteSpan content) {
     return assembler_.add(header, content);

@@ -53,7 +53,7 @@ class Pool {
   Pool(const std::vector<std::uint64_t>& arenas, Naming naming,
        const std::string& drain_directory = {}) {
     config_.pool.drain_directory = drain_directory;
-    config_.membership = manager::Membership::believing();
+    config_.membership = manager::Membership::trusting_all();
     config_.pool.chunk_bytes = kChunk;
     config_.pool.stripe_width = 4;
     config_.pool.naming = naming;

@@ -93,7 +93,7 @@ TEST_CASE("managers are asked in turn, each round later than the one before") {
   ManagerAddresses managers("one,two", milliseconds(250));
   CHECK_FALSE(managers.failing());
   // After a lost link, the same manager is tried again within 50 ms.
-  CHECK(managers.again() == milliseconds(50));
+  CHECK(managers.delay_before_retry() == milliseconds(50));
   CHECK(managers.current() == "one");
   CHECK(managers.failing());
   for (const int wait : {100, 200, 250, 250}) {

@@ -37,10 +37,10 @@ TEST_CASE("What cannot be understood is not seen") {
   CHECK(parse_process_stat("") == CallerState::kUnseen);
   CHECK(parse_process_stat("12 (short) R 1 2 3") == CallerState::kUnseen);
   CHECK(parse_process_stat(stat_line("app", 0x4, 9).substr(0, 40)) == CallerState::kUnseen);
-  CHECK(look_at_caller(0, 0) == CallerState::kUnseen);
-  CHECK(look_at_caller(-1, 0) == CallerState::kUnseen);
+  CHECK(inspect_caller(0, 0) == CallerState::kUnseen);
+  CHECK(inspect_caller(-1, 0) == CallerState::kUnseen);
 }
 
 TEST_CASE("This process runs") {
-  CHECK(look_at_caller(getpid(), geteuid()) == CallerState::kRunning);
+  CHECK(inspect_caller(getpid(), geteuid()) == CallerState::kRunning);
 }

@@ -260,7 +260,7 @@ TEST_CASE("few sets of benefactors hold all copies of anything") {
       for (const BenefactorId other : rest) {
         const auto before =
             std::ranges::count_if(found.others, [&, primary = first](const auto& entry) {
-              return entry.first != primary && takes_copies_before(primary, entry.first, other);
+              return entry.first != primary && precedes_as_copy_target(primary, entry.first, other);
             });
         CHECK(before < static_cast<std::ptrdiff_t>(kCopyScatter));
       }

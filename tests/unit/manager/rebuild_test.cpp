@@ -48,7 +48,7 @@ Result<Rebuilder::Found> rebuild_while(World& world, Meanwhile meanwhile) {
   world.reactor.add(*world.endpoint);
   Rebuilt found;
   {
-    Rebuilder rebuilder(world.reactor, world.journal, Membership::believing(),
+    Rebuilder rebuilder(world.reactor, world.journal, Membership::trusting_all(),
                         [&](Result<Rebuilder::Found> got) { found = std::move(got); });
     REQUIRE(rebuilder.start());
     REQUIRE(world.endpoint->listen(rebuilder));
@@ -454,7 +454,7 @@ TEST_CASE("nothing is rebuilt over a journal, nor when nobody with a log comes")
   world.start();
   TestBenefactor benefactor(world, "b1", 1, kArena);
   world.stop();
-  Rebuilder rebuilder(world.reactor, world.journal, Membership::believing(),
+  Rebuilder rebuilder(world.reactor, world.journal, Membership::trusting_all(),
                       [](const auto&) { CHECK(false); });
   CHECK(rebuilder.start().error().code == Code::kExists);
   world.journal = MemoryJournal{};

@@ -26,7 +26,7 @@ struct StandbyHost {
     world.reactor.add(*endpoint);
     world.reactor.add(to_manager);
     rebuilder = std::make_unique<Rebuilder>(
-        world.reactor, journal, Membership::believing(),
+        world.reactor, journal, Membership::trusting_all(),
         [this](Result<Rebuilder::Found> got) { found = std::move(got); });
     REQUIRE(rebuilder->start_as_standby());
     REQUIRE(endpoint->listen(*rebuilder));

@@ -592,7 +592,7 @@ TEST_CASE("a set keeps the number of images it was whole with until one of them 
   const ImageName set{"app", 0, 1};
   const auto whole = [&](const State& of) { return of.set_generations().whole(kRootFile, set); };
   for (const char* name : {"app.N0.T1", "app.N1.T1"}) REQUIRE(state.apply(image(name)));
-  CHECK_FALSE(state.set_generations().knows_whole(kRootFile));
+  CHECK_FALSE(state.set_generations().has_complete_set(kRootFile));
   REQUIRE(state.apply(BeginGeneration{kRootFile, "app", 0, 0, {{1, 0, 0, 2}}}));
   CHECK(whole(state) == 2);
   State restored;
@@ -614,7 +614,7 @@ TEST_CASE("a set keeps the number of images it was whole with until one of them 
     }
   }
   CHECK(whole(state) == 0);
-  CHECK_FALSE(state.set_generations().knows_whole(kRootFile));
+  CHECK_FALSE(state.set_generations().has_complete_set(kRootFile));
 }
 
 TEST_CASE("a directory that another one has replaced is in no snapshot") {

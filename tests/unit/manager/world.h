@@ -31,7 +31,7 @@ struct World {
   ~World() { stop(); }
 
   void start() {
-    config.membership = Membership::believing();
+    config.membership = Membership::trusting_all();
     endpoint = fabric.make_endpoint("manager", clock);
     reactor.add(*endpoint);
     service = std::make_unique<Service>(reactor, journal, config);

@@ -70,7 +70,7 @@ bool is_readable(std::uint32_t lost, std::uint32_t nodes, std::uint32_t copies) 
       std::size_t before = 0;
       for (std::uint32_t third = 0; third < nodes; ++third) {
         if (third == primary || other == primary) continue;
-        before += stdchk::takes_copies_before({primary + 1}, {third + 1}, {other + 1}) ? 1 : 0;
+        before += stdchk::precedes_as_copy_target({primary + 1}, {third + 1}, {other + 1}) ? 1 : 0;
       }
       const bool takes = other != primary && before < stdchk::kCopyScatter;
       lost_takers += takes ? (lost >> other) & 1U : 0;

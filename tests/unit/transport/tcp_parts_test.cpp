@@ -185,15 +185,15 @@ TEST_CASE("an operation that destroys the link ends the end of the others") {
 TEST_CASE("a transfer is late only when no part of any has moved") {
   Table t;
   Probe probe;
-  CHECK_FALSE(t.table->any_late(t.clock.now() + limits::kRmaDeadline));
+  CHECK_FALSE(t.table->has_overdue(t.clock.now() + limits::kRmaDeadline));
   REQUIRE(t.table->start(true, {}, probe));
   t.clock.advance(limits::kRmaDeadline - 1ms);
-  CHECK_FALSE(t.table->any_late(t.clock.now()));
+  CHECK_FALSE(t.table->has_overdue(t.clock.now()));
   t.table->part_moved();
   t.clock.advance(1ms);
-  CHECK_FALSE(t.table->any_late(t.clock.now()));
+  CHECK_FALSE(t.table->has_overdue(t.clock.now()));
   t.clock.advance(limits::kRmaDeadline);
-  CHECK(t.table->any_late(t.clock.now()));
+  CHECK(t.table->has_overdue(t.clock.now()));
   CHECK(t.table->finish_all({Code::kDeadline, 0, "test"}));
 }
 

@@ -175,9 +175,9 @@ TEST_CASE("a flow of messages sends no fragment without a credit, and returns th
   send_all();
   CHECK(fragments == kCredits);
   CHECK(sender.has_waiting());
-  REQUIRE(receiver.owes_credits());
+  REQUIRE(receiver.must_return_credits());
   REQUIRE(sender.take(receiver.header_for(0, FragmentKind::kOnlyCredits)).has_value());
-  CHECK_FALSE(receiver.owes_credits());
+  CHECK_FALSE(receiver.must_return_credits());
   send_all();
   CHECK(fragments == kCredits + 1);
   CHECK(bytes == kFragmentContentMax * kCredits + 100);
