@@ -396,7 +396,7 @@ std::optional<int> Process::configure() {
     auto topology = Topology::read(flags_.redundancy.topology);
     if (!topology) {
       return fail_with(
-          fmt::format("--topology {}: {}", flags_.redundancy.topology, topology.error()));
+          fmt::format("--topology {}: {}", flags_.redundancy.topology, topology.error().text));
     }
     config_.topology = std::move(*topology);
   }
@@ -499,9 +499,9 @@ int Process::serve() {
   const std::string awaited = config_.standby;
   Service service(reactor_, *journal_, std::move(config_));
   if (prints_) {
-    service.planners().prints.set_look(
+    service.planners().prints.set_reader(
         [this](std::vector<std::string> paths, Duration limit, KnownPrints::Done done) {
-          prints_->look(std::move(paths), limit, std::move(done));
+          prints_->read_prints(std::move(paths), limit, std::move(done));
         });
   }
   if (const Status started = service.start(); !started) {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
 #include "metrics/endpoint.h"

@@ -10,7 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "core/base/result.h"
 
 struct MHD_Connection;

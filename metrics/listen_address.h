@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 
 namespace stdchk::metrics {
 

@@ -64,9 +64,9 @@ int fail_errno(const std::string& what) { return fail_with(errno_text(what)); }
 
 /// Containers' programs come from the work directory, so no other user may change it or the folders
 /// above.
-OwnFolder::Opened make_work_folder(const std::string& work) {
+Outcome<OwnFolder> make_work_folder(const std::string& work) {
   constexpr FolderRules kRules{.what = "--work"};
-  if (!work.starts_with('/')) return tl::unexpected("--work " + work + " is not an absolute path");
+  if (!work.starts_with('/')) return problem("--work " + work + " is not an absolute path");
   auto made = OwnFolder::make(work, kRules);
   // The sweeper of an earlier daemon of the job may remove the empty folder above in between.
   return made ? std::move(made) : OwnFolder::make(work, kRules);

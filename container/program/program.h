@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 
 namespace stdchk::container {
 

@@ -25,6 +25,11 @@ inline tl::unexpected<Problem> problem(Code code, const char* where, int os_errn
   return tl::unexpected<Problem>(Problem{Error{code, os_errno, where}, std::move(text)});
 }
 
+/// For callers that show the text and never read the code.
+inline tl::unexpected<Problem> problem(std::string text) {
+  return tl::unexpected<Problem>(Problem{{}, std::move(text)});
+}
+
 inline tl::unexpected<Problem> problem(Problem other) {
   return tl::unexpected<Problem>(std::move(other));
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "core/base/descriptor.h"
+#include "core/base/whole_io.h"
 #include "core/files/pool_files.h"
 
 namespace stdchk {

@@ -40,7 +40,7 @@ Outcome<MountLock> MountLock::take(const std::string& mount, Duration patience) 
                               mount, there->source, there->type));
   }
   auto folder = OwnFolder::open(mount, kMountRules);
-  if (!folder) return refuse(std::move(folder.error()));
+  if (!folder) return refuse(std::move(folder.error().text));
   if (!lock(folder->fd(), patience)) {
     return refuse(fmt::format("another process of stdchk has the mount point {}", mount),
                   Code::kBusy);

@@ -16,6 +16,7 @@
 #include <fstream>
 
 #include "core/base/descriptor.h"
+#include "core/base/whole_io.h"
 #include "core/crypto/secret.h"
 #include "core/files/pool_files.h"
 
@@ -138,14 +139,14 @@ class Walk {
     push_parts(rest_, path);
   }
 
-  tl::expected<Descriptor, std::string> run() {
-    if (auto why = begin(); !why.empty()) return tl::unexpected(refusal(why));
-    if (rest_.empty()) return tl::unexpected(refusal("it is the root of all folders"));
+  Outcome<Descriptor> run() {
+    if (auto why = begin(); !why.empty()) return problem(refusal(why));
+    if (rest_.empty()) return problem(refusal("it is the root of all folders"));
     while (!rest_.empty()) {
-      if (auto why = step(); !why.empty()) return tl::unexpected(refusal(why));
+      if (auto why = step(); !why.empty()) return problem(refusal(why));
     }
     Descriptor folder(::openat(at_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder) return tl::unexpected(refusal(std::strerror(errno)));
+    if (!folder) return problem(refusal(std::strerror(errno)));
     return folder;
   }
 
@@ -256,17 +257,17 @@ OwnFolder& OwnFolder::operator=(OwnFolder&& other) noexcept {
   return *this;
 }
 
-OwnFolder::Opened OwnFolder::reach(const std::string& path, const FolderRules& rules, bool makes) {
+Outcome<OwnFolder> OwnFolder::reach(const std::string& path, const FolderRules& rules, bool makes) {
   auto folder = Walk(path, rules, makes).run();
-  if (!folder) return tl::unexpected(std::move(folder.error()));
+  if (!folder) return problem(std::move(folder.error()));
   return OwnFolder(folder->release(), path);
 }
 
-OwnFolder::Opened OwnFolder::open(const std::string& path, const FolderRules& rules) {
+Outcome<OwnFolder> OwnFolder::open(const std::string& path, const FolderRules& rules) {
   return reach(path, rules, false);
 }
 
-OwnFolder::Opened OwnFolder::make(const std::string& path, const FolderRules& rules) {
+Outcome<OwnFolder> OwnFolder::make(const std::string& path, const FolderRules& rules) {
   return reach(path, rules, true);
 }
 

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
+#include "core/base/problem.h"
 #include "core/base/result.h"
 
 namespace stdchk {
@@ -36,13 +36,11 @@ struct FolderRules {
 /// Not: protection from root, or from other processes of this user.
 class OwnFolder {
  public:
-  using Opened = tl::expected<OwnFolder, std::string>;
-
   /// `path` is absolute. A link as its last part is refused.
-  static Opened open(const std::string& path, const FolderRules& rules);
+  static Outcome<OwnFolder> open(const std::string& path, const FolderRules& rules);
   /// Makes missing folders: the last with mode 0700 (0755 when it is not private), others with
   /// 0755. The new names are durable.
-  static Opened make(const std::string& path, const FolderRules& rules);
+  static Outcome<OwnFolder> make(const std::string& path, const FolderRules& rules);
 
   ~OwnFolder();
   OwnFolder(OwnFolder&& other) noexcept
@@ -66,7 +64,7 @@ class OwnFolder {
 
  private:
   OwnFolder(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  static Opened reach(const std::string& path, const FolderRules& rules, bool makes);
+  static Outcome<OwnFolder> reach(const std::string& path, const FolderRules& rules, bool makes);
   Status fill(const std::string& name, std::string_view text) const;
 
   int fd_;

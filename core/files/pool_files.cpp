@@ -48,34 +48,6 @@ bool looks_typed(ByteSpan bytes) {
 
 }  // namespace
 
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      if (written == 0) errno = ENOSPC;
-      return false;
-    }
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
-bool read_text(int fd, std::size_t bytes_max, std::string& text) {
-  text.resize(bytes_max);
-  std::size_t length = 0;
-  ssize_t got = 1;
-  while (got > 0 && length < bytes_max) {
-    got = ::read(fd, text.data() + length, bytes_max - length);
-    if (got < 0 && errno == EINTR)
-      got = 1;
-    else if (got > 0)
-      length += static_cast<std::size_t>(got);
-  }
-  text.resize(length);
-  return got >= 0;
-}
-
 Outcome<std::string> read_private_file(const std::string& path, std::size_t bytes_max) {
   const auto unreadable = [&] {
     return problem(fmt::format(

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/base/descriptor.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "core/base/result.h"
 #include "core/crypto/secret.h"
 #include "core/values/types.h"
@@ -29,11 +29,6 @@ Outcome<Secret> parse_secret(const std::string& path, std::string_view text);
 /// Reads pairs of hexadecimal digits into `bytes`. False: it is not just these.
 bool parse_hex(std::string_view digits, MutableByteSpan bytes);
 std::string hex_text(ByteSpan bytes);
-
-/// Writes all of `text`. Returns false on an error, with errno set.
-bool write_all(int fd, std::string_view text);
-/// Reads to the end of the file, at most `bytes_max`. Returns false on an error, with errno set.
-bool read_text(int fd, std::size_t bytes_max, std::string& text);
 
 /// A NewFile says how write_file_at_once() makes a file.
 struct NewFile {

@@ -30,7 +30,7 @@ std::string set_level(const std::string& word, Topology::Place& place) {
 
 }  // namespace
 
-tl::expected<Topology, std::string> Topology::parse(std::string_view text) {
+Outcome<Topology> Topology::parse(std::string_view text) {
   Topology out;
   std::istringstream lines{std::string(text)};
   std::size_t number = 0;
@@ -45,14 +45,14 @@ tl::expected<Topology, std::string> Topology::parse(std::string_view text) {
     if (problem.empty() && !out.places_.try_emplace(name, place).second) {
       problem = fmt::format("host {} is listed twice", name);
     }
-    if (!problem.empty()) return tl::unexpected(fmt::format("line {}: {}", number, problem));
+    if (!problem.empty()) return stdchk::problem(fmt::format("line {}: {}", number, problem));
   }
   return out;
 }
 
-tl::expected<Topology, std::string> Topology::read(const std::string& path) {
+Outcome<Topology> Topology::read(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return tl::unexpected(fmt::format("cannot be read: {}", std::strerror(errno)));
+  if (!file) return problem(fmt::format("cannot be read: {}", std::strerror(errno)));
   return parse(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 

@@ -3,7 +3,8 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <tl/expected.hpp>
+
+#include "core/base/problem.h"
 
 namespace stdchk {
 
@@ -24,8 +25,8 @@ class Topology {
   };
 
   /// The error text names the line and what is allowed.
-  static tl::expected<Topology, std::string> parse(std::string_view text);
-  static tl::expected<Topology, std::string> read(const std::string& path);
+  static Outcome<Topology> parse(std::string_view text);
+  static Outcome<Topology> read(const std::string& path);
 
   /// Returns nullptr when the host is not listed.
   const Place* find(std::string_view host_name) const;

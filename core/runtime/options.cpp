@@ -17,6 +17,7 @@
 #include "core/base/descriptor.h"
 #include "core/base/limits.h"
 #include "core/base/units.h"
+#include "core/base/whole_io.h"
 #include "core/policy/redundancy.h"
 
 namespace stdchk {
@@ -86,7 +87,7 @@ constexpr std::size_t kConfigBytesMax = std::size_t{1} << 20;
 
 /// Reads a configuration file, or nothing. Options name programs to run, and sudo(8) and su(1) may
 /// leave another user's HOME. The default files must therefore belong to root or to this user.
-std::optional<std::string> text_of(const std::string& path, bool is_named) {
+std::optional<std::string> configuration(const std::string& path, bool is_named) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat facts {};
   if (!file || ::fstat(file.get(), &facts) != 0) return std::nullopt;
@@ -96,14 +97,9 @@ std::optional<std::string> text_of(const std::string& path, bool is_named) {
     fmt::print(stderr, "{}: another user can change it, so it is not read\n", path);
     return std::nullopt;
   }
-  std::string text(kConfigBytesMax, '\0');
-  std::size_t length = 0;
-  for (ssize_t n = 1; n > 0 && length < text.size(); length += static_cast<std::size_t>(n)) {
-    n = ::read(file.get(), text.data() + length, text.size() - length);
-    if (n < 0) return std::nullopt;
-  }
-  if (length == text.size()) return std::nullopt;
-  text.resize(length);
+  std::string text;
+  if (!read_text(file.get(), kConfigBytesMax, text)) return std::nullopt;
+  if (text.size() == kConfigBytesMax) return std::nullopt;
   return text;
 }
 
@@ -422,7 +418,7 @@ OptionsOutcome Options::parse_command_line(const std::vector<std::string>& argum
 
 OptionsOutcome Options::read_file(const std::string& path, bool must_exist) {
   if (::access(path.c_str(), F_OK) != 0 && !must_exist) return {};
-  const auto content = text_of(path, must_exist);
+  const auto content = configuration(path, must_exist);
   if (!content)
     return must_exist ? error("the configuration file " + path + " cannot be read")
                       : OptionsOutcome{};

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/descriptor.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "fork/process/sandbox.h"
 
 namespace stdchk::fork {

@@ -19,7 +19,7 @@ struct Head {
   HostWord word = HostWord::kPrepare;
 };
 
-bool write_all(int fd, std::string_view bytes) {
+bool write_when_writable(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n > 0) {
@@ -48,7 +48,7 @@ bool HostChannel::send(HostWord word, std::string_view head, std::string_view bo
   const Head frame{static_cast<std::uint32_t>(head.size() + body.size()), word};
   std::string all(reinterpret_cast<const char*>(&frame), sizeof(frame));
   all.append(head).append(body);
-  return write_all(out_.get(), all);
+  return write_when_writable(out_.get(), all);
 }
 
 void HostChannel::end() {

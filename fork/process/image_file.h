@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/descriptor.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "core/files/own_folder.h"
 
 /// The files that hold images of parents. Clones run what an image holds: no other user may change

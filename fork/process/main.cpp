@@ -182,7 +182,7 @@ int run(Flags flags) {
   std::error_code absent;
   if (!flags.image.folder.empty() && std::filesystem::exists(flags.image.folder, absent)) {
     const auto images = OwnFolder::open(flags.image.folder, kImagesRules);
-    if (!images) return fail_with(images.error());
+    if (!images) return fail_with(images.error().text);
   }
   const std::uint64_t available = available_bytes();
   auto cluster =
@@ -195,7 +195,7 @@ int run(Flags flags) {
   }
   const std::string folder = flags.socket.substr(0, flags.socket.rfind('/'));
   const auto own = OwnFolder::make(folder, {.what = "the socket's folder", .is_private = false});
-  if (!own) return fail_with(own.error());
+  if (!own) return fail_with(own.error().text);
   const auto allocator = allocator_of(flags, std::move(cluster->hosts));
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   Server server(reactor, *allocator, parts);

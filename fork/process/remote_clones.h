@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/descriptor.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "core/runtime/reactor.h"
 #include "fork/process/clone_table.h"
 #include "fork/process/host_channel.h"

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "core/base/descriptor.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "core/runtime/reactor.h"
 #include "fork/process/connection.h"
 #include "fork/process/family_network.h"

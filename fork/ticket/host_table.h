@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "fork/ticket/allocator.h"
 
 namespace stdchk::fork {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "fork/ticket/allocator.h"
 
 namespace stdchk::fork {

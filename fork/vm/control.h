@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/descriptor.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "fork/process/watches.h"
 #include "fork/vm/family.h"
 

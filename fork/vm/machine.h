@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/base/descriptor.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "fork/vm/monitor.h"
 #include "fork/vm/qemu_command.h"
 

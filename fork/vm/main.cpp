@@ -181,11 +181,11 @@ int run_machine(const RunOptions& run, const Outcome<QemuCommand>& command, cons
   if (!command) return complain(command.error().text);
   if (const std::string wrong = check_remote(run); !wrong.empty()) return complain(wrong);
   const auto base = OwnFolder::make(base_folder(run.folder), kBaseRules);
-  if (!base) return complain(base.error());
+  if (!base) return complain(base.error().text);
   if (!run.remote.image.folder.empty()) {
     const auto images =
         OwnFolder::make(run.remote.image.folder, {.what = "--images", .is_private = false});
-    if (!images) return complain(images.error());
+    if (!images) return complain(images.error().text);
   }
   const std::string folder = base->path() + "/" + run.name;
   if (connect_unix(folder + "/control") >= 0)
@@ -269,7 +269,7 @@ Outcome<nlohmann::json> ask(const NameOptions& options, const nlohmann::json& qu
     return problem(fmt::format("\"{}\" is no name of a machine.", options.name));
   // The environment may name another user's folder, and /tmp/stdchk-vm-UID may be another user's.
   const auto base = OwnFolder::open(base_folder(options.folder), kBaseRules);
-  if (!base) return problem(fmt::format("There is no machine {}: {}", family, base.error()));
+  if (!base) return problem(fmt::format("There is no machine {}: {}", family, base.error().text));
   const Descriptor socket(connect_unix(base->path() + "/" + family + "/control"));
   if (!socket) return problem(fmt::format("There is no machine {}.", family));
   const timeval longest{kAnswerSecondsMax, 0};
@@ -305,7 +305,7 @@ int run_save(const NameOptions& options) {
   std::error_code error;
   const auto folder = std::filesystem::absolute(options.image, error).lexically_normal();
   const auto own = OwnFolder::make(folder, kImageRules);
-  if (!own) return complain(own.error());
+  if (!own) return complain(own.error().text);
   const auto answer =
       ask(options, {{"do", "save"}, {"name", options.name}, {"folder", folder.string()}});
   if (!answer) return complain(answer.error().text);

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 
 namespace stdchk::fork::vm {
 

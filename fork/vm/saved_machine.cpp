@@ -10,6 +10,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "core/base/whole_io.h"
 #include "core/files/pool_files.h"
 #include "fork/vm/overlay.h"
 

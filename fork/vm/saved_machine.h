@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/descriptor.h"
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "core/files/own_folder.h"
 
 namespace stdchk::fork::vm {

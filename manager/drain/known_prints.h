@@ -26,7 +26,7 @@ class KnownPrints {
 
   /// Sets the function that takes prints of files by their paths below the drain directory
   /// (DrainedPrints::read_prints()). Without a function, can_read_prints() is false.
-  void set_look(Look look) { read_prints_ = std::move(look); }
+  void set_reader(Look look) { read_prints_ = std::move(look); }
   bool can_read_prints() const { return read_prints_ != nullptr; }
   void read_prints(std::vector<std::string> paths, Duration limit, Done done) const {
     read_prints_(std::move(paths), limit, std::move(done));

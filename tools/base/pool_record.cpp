@@ -213,7 +213,7 @@ Outcome<void> save(const PoolRecord& record) {
 
 Outcome<OwnFolder> open_state(const std::string& directory) {
   auto folder = OwnFolder::open(directory, kStateRules);
-  if (!folder) return problem("{}", folder.error());
+  if (!folder) return problem("{}", folder.error().text);
   return std::move(*folder);
 }
 

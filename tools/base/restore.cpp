@@ -65,7 +65,7 @@ PoolRecord restore(const Running& pool) {
                     put_back(*folder, "key", content.key);
   if (!good) {
     fmt::print(stderr, "stdchk: the state directory {} was removed and cannot be made again: {}\n",
-               pool.directory, folder ? "its files cannot be written" : folder.error());
+               pool.directory, folder ? "its files cannot be written" : folder.error().text);
     return std::move(*record);
   }
   announce(record->directory, record->mount);

@@ -35,7 +35,7 @@ std::string control_path(const std::string& job) { return job_folder(job) + "/co
 Outcome<std::string> ask_job(const std::string& job, const std::string& request,
                              Duration deadline) {
   const auto own = OwnFolder::open(job_folder(job), kStateRules);
-  if (!own) return problem("{}", own.error());
+  if (!own) return problem("{}", own.error().text);
   auto answer = container::ask_control(control_path(job), request, deadline);
   if (!answer) return problem(answer.error());
   return std::move(*answer);
@@ -54,7 +54,7 @@ std::vector<std::string> known_jobs() {
 
 Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
   auto own = OwnFolder::make(job_folder(options.name), kStateRules);
-  if (!own) return problem("{}", own.error());
+  if (!own) return problem("{}", own.error().text);
   const Json record{{"pool", options.pool},
                     {"ranks", options.ranks},
                     {"nodes", options.hosts.nodes},
@@ -78,7 +78,7 @@ Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
 
 Outcome<RunOptions> load_job(const std::string& job) {
   auto own = OwnFolder::open(job_folder(job), kStateRules);
-  if (!own) return problem("{}", own.error());
+  if (!own) return problem("{}", own.error().text);
   auto text = own->read(kRecord, kRecordBytesMax);
   if (!text) return failed("the record of job " + job, text.error());
   RunOptions options;

@@ -84,7 +84,7 @@ Outcome<void> make_set_folder(const PoolRecord& pool, const RunOptions& options,
     return problem("{}: {}", folder, std::strerror(errno));
   }
   const auto own = OwnFolder::open(folder, kSetRules);
-  if (!own) return problem("{}", own.error());
+  if (!own) return problem("{}", own.error().text);
   auto located = locate(pool.directory, folder);
   if (!located) return problem(located.error());
   const auto policy = parse_policy(fmt::format("images={} keep=2", options.ranks + 2));
@@ -116,7 +116,8 @@ class Run {
   int signals_ = 0;
 };
 
-void write_all(int fd, const std::string& text) {
+/// Waits for a slow reader, whose pipe may be without blocking.
+void print_all(int fd, const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
     if (n < 0 && errno != EINTR && errno != EAGAIN) return;
@@ -127,7 +128,7 @@ void write_all(int fd, const std::string& text) {
 container::CoordinatorEvents events() {
   container::CoordinatorEvents events;
   events.output = [](bool errors, const std::string& text) {
-    write_all(errors ? STDERR_FILENO : STDOUT_FILENO, text);
+    print_all(errors ? STDERR_FILENO : STDOUT_FILENO, text);
   };
   events.say = [](const std::string& text) { fmt::print(stderr, "stdchk: {}\n", text); };
   events.taken = [](const container::CheckpointFigures& taken) {
@@ -258,7 +259,7 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord
   settings.silent_max = settings.limits.lease / 2;
   if (!options.from.empty()) {
     const auto own = OwnFolder::open(folder, kSetRules);
-    if (!own) return problem("{}", own.error());
+    if (!own) return problem("{}", own.error().text);
     auto found = find_set(folder, options.name, options.set);
     if (!found) return problem(found.error());
     options.program = found->set.program;

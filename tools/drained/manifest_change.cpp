@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "core/base/whole_io.h"
 #include "core/files/pool_files.h"
 #include "tools/base/process.h"
 #include "tools/drained/manifest.h"

@@ -110,7 +110,7 @@ void save_logs(const PoolRecord& pool, DownReport& report) {
   const fs::path kept =
       fmt::format("{}/crashed-{}-{}", state_base(), std::time(nullptr), ::getpid());
   if (const auto made = OwnFolder::make(kept, kStateRules); !made) {
-    report.notes.push_back("the logs cannot be kept: " + made.error());
+    report.notes.push_back("the logs cannot be kept: " + made.error().text);
     return;
   }
   std::error_code ignored;

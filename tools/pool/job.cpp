@@ -376,7 +376,7 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   // An earlier run of a requeued job has left it.
   if (auto removed = remove_meeting(exchange); !removed) return problem(removed.error());
   if (auto made = OwnFolder::make(exchange, kExchangeRules); !made) {
-    return problem("{}", made.error());
+    return problem("{}", made.error().text);
   }
   const std::string state = job_state_directory(job->id);
   if (auto made = make_private(fs::path(state).parent_path()); !made) return problem(made.error());
@@ -530,7 +530,8 @@ DownReport stop_node_part(const std::string& job_id) {
   std::error_code code;
   if (fs::exists(fs::symlink_status(jobs, code))) {
     // Another user may have made it, to have files removed there or behind its links.
-    if (const auto own = OwnFolder::open(jobs, kStateRules); !own) return {{}, {own.error()}, {}};
+    if (const auto own = OwnFolder::open(jobs, kStateRules); !own)
+      return {{}, {own.error().text}, {}};
   }
   auto notes = launch_notes(job_id);
   ::unlink(launch_log(job_id).c_str());

@@ -23,7 +23,7 @@ bool is_there(const std::string& path) {
 Outcome<void> Meeting::check() const {
   if (!is_there(folder_)) return {};
   if (const auto folder = OwnFolder::open(folder_, kExchangeRules); !folder) {
-    return problem("{}", folder.error());
+    return problem("{}", folder.error().text);
   }
   return {};
 }
@@ -34,12 +34,12 @@ Outcome<void> Meeting::publish(const std::string& name, const std::string& text)
   if (written) return {};
   return problem(
       "{}/{} cannot be written; it must be in a folder that all nodes of the job share{}{}",
-      folder_, name, folder ? "" : ": ", folder ? "" : folder.error());
+      folder_, name, folder ? "" : ": ", folder ? "" : folder.error().text);
 }
 
 Outcome<void> Meeting::hand_over(const std::string& name, const std::string& text) const {
   const auto folder = OwnFolder::open(folder_, kExchangeRules);
-  if (!folder) return problem("{}", folder.error());
+  if (!folder) return problem("{}", folder.error().text);
   if (const Status written = folder->write_new(name, text); !written) {
     return failed(folder_ + "/" + name + " cannot be written", written.error());
   }
@@ -48,7 +48,7 @@ Outcome<void> Meeting::hand_over(const std::string& name, const std::string& tex
 
 Outcome<std::string> Meeting::take(const std::string& name) const {
   const auto folder = OwnFolder::open(folder_, kExchangeRules);
-  if (!folder) return problem("{}", folder.error());
+  if (!folder) return problem("{}", folder.error().text);
   auto text = folder->read(name, kWordBytesMax);
   if (!text) return failed(folder_ + "/" + name + " cannot be read", text.error());
   return std::move(*text);

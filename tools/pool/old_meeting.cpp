@@ -23,7 +23,7 @@ Outcome<void> remove_meeting(const std::string& folder) {
   struct stat facts {};
   if (::lstat(folder.c_str(), &facts) != 0) return {};
   const auto own = OwnFolder::open(folder, kExchangeRules);
-  if (!own) return problem("{}", own.error());
+  if (!own) return problem("{}", own.error().text);
   for (const std::string& name : own->names()) {
     if (is_file_of_meeting(name)) (void)own->remove(name);
   }

@@ -121,7 +121,7 @@ class Starter {
   Outcome<void> begin_job() {
     report_losses(record_.undrained, record_.drain, record_.report);
     if (auto made = OwnFolder::make(options_.batch.exchange, kExchangeRules); !made) {
-      return problem("{}", made.error());
+      return problem("{}", made.error().text);
     }
     if (auto done = make_secrets(); !done) return done;
     if (auto done = start_manager(); !done) return done;

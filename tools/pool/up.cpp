@@ -131,7 +131,7 @@ Outcome<void> mount_in_use(const std::string& mount, const std::string& otherwis
 /// Makes a missing mount directory, and tests whether a mount is possible there.
 Outcome<void> check_mount_point(const std::string& mount) {
   if (auto made = OwnFolder::make(mount, kMountRules); !made) {
-    return problem("--mount: {}", made.error());
+    return problem("--mount: {}", made.error().text);
   }
   const auto lock = MountLock::take(mount, 1s);
   if (lock) return {};
@@ -143,7 +143,7 @@ Outcome<void> check_mount_point(const std::string& mount) {
 
 Outcome<void> make_private(const std::string& directory) {
   if (auto made = OwnFolder::make(directory, kStateRules); !made)
-    return problem("{}", made.error());
+    return problem("{}", made.error().text);
   return {};
 }
 

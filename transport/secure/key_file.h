@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "core/base/problem_text.h"
+#include "core/base/problem.h"
 #include "core/base/result.h"
 #include "transport/secure/keyring.h"
 

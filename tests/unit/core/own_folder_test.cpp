@@ -51,9 +51,9 @@ std::string text_of(const std::string& path) {
 bool is_refused(const std::string& path, const FolderRules& rules, const std::string& because) {
   const auto folder = OwnFolder::open(path, rules);
   if (folder) return false;
-  INFO(folder.error());
-  CHECK(folder.error().find(path) != std::string::npos);
-  CHECK(folder.error().find(because) != std::string::npos);
+  INFO(folder.error().text);
+  CHECK(folder.error().text.find(path) != std::string::npos);
+  CHECK(folder.error().text.find(because) != std::string::npos);
   return true;
 }
 

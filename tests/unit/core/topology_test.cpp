@@ -30,7 +30,7 @@ TEST_CASE("a wrong line of a topology is named with its number") {
     INFO(text);
     const auto topology = Topology::parse(text);
     REQUIRE_FALSE(topology);
-    CHECK(topology.error().find(what) != std::string::npos);
+    CHECK(topology.error().text.find(what) != std::string::npos);
   }
-  CHECK(Topology::read("/nonexistent/topology").error().find("cannot be read") == 0);
+  CHECK(Topology::read("/nonexistent/topology").error().text.find("cannot be read") == 0);
 }

@@ -324,7 +324,7 @@ TEST_CASE("a drained file with another print is compared before it is called saf
   std::map<std::string, FilePrint> prints;
   bool answers = true;
   const auto look = [&] {
-    pool.world.service->planners().prints.set_look(
+    pool.world.service->planners().prints.set_reader(
         [&](const std::vector<std::string>& paths, Duration, const KnownPrints::Done& done) {
           std::vector<FilePrint> out;
           out.reserve(paths.size());
