@@ -123,7 +123,7 @@ int run(const Flags& flags) {
         "containers need root on this host, for namespaces, mounts and CRIU; "
         "docs/guide/containers.md says how a site installs that");
   }
-  if (const auto own = make_work_folder(flags.work); !own) return fail_with(own.error());
+  if (const auto own = make_work_folder(flags.work); !own) return fail_with(own.error().text);
   auto sweeper = Sweeper::start(flags.tag, flags.work);
   if (!sweeper) return fail_with(sweeper.error().text);
   if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return fail_errno("namespaces of its own");

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/base/whole_io.h"
 #include "core/files/durable.h"
 
 namespace stdchk {

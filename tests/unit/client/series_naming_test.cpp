@@ -15,7 +15,7 @@ std::uint64_t image(SeriesNaming& series, std::uint32_t first, std::uint32_t cou
   std::uint64_t named = 0;
   for (std::uint32_t crc = first; crc < first + count; ++crc) {
     const bool names = series.names(crc);
-    series.saw(crc, kChunk);
+    series.record_chunk(crc, kChunk);
     if (!names) continue;
     ++named;
     series.judge(crc, kChunk, crc / SeriesNaming::kSampledOneOf % 100 < found_of);
@@ -38,7 +38,7 @@ TEST_CASE("always and never do not depend on what is found") {
     CHECK(image(on, 0, 1000) == 1000);
     CHECK(image(off, 0, 1000, 100) == 0);
   }
-  CHECK(off.off());
+  CHECK(off.is_off());
   CHECK(off.state() == NamingState::kOff);
   CHECK(on.state() == NamingState::kOn);
 }
@@ -77,20 +77,20 @@ TEST_CASE("CRCs that the image before had bring naming back") {
   SeriesNaming series(Naming::kAuto, kJudged);
   nothing_in_common(series);
   SECTION("a twentieth of what is judged") {
-    for (std::uint32_t i = 0; i < 3; ++i) series.saw(1'000'001 + i, kChunk);
+    for (std::uint32_t i = 0; i < 3; ++i) series.record_chunk(1'000'001 + i, kChunk);
     CHECK(series.state() == NamingState::kDidNotPay);
-    series.saw(1'000'900, kChunk);
+    series.record_chunk(1'000'900, kChunk);
     CHECK(series.state() == NamingState::kOn);
   }
   SECTION("one and the other in much that is new do not") {
     for (std::uint32_t i = 0; i < 1000; ++i) {
-      series.saw(i % 50 == 0 ? 1'000'001 + i : 5'000'000 + i, kChunk);
+      series.record_chunk(i % 50 == 0 ? 1'000'001 + i : 5'000'000 + i, kChunk);
     }
     CHECK(series.state() == NamingState::kDidNotPay);
   }
   SECTION("those of an older image do not") {
     image(series, 2'000'000, 1000);
-    for (std::uint32_t i = 0; i < 100; ++i) series.saw(1'000'001 + i, kChunk);
+    for (std::uint32_t i = 0; i < 100; ++i) series.record_chunk(1'000'001 + i, kChunk);
     CHECK(series.state() == NamingState::kDidNotPay);
   }
 }

@@ -48,7 +48,7 @@ ReportFigures good() {
 
 /// The only advice that these figures give.
 std::string only_advice(const ReportFigures& figures) {
-  const auto advice = what_to_change(figures);
+  const auto advice = recommendations(figures);
   REQUIRE(advice.size() == 1);
   return advice.front();
 }
@@ -60,7 +60,7 @@ void has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("good figures ask for no change") { CHECK(what_to_change(good()).empty()); }
+TEST_CASE("good figures ask for no change") { CHECK(recommendations(good()).empty()); }
 
 TEST_CASE("advice: chunks that are lost ask for copies") {
   auto figures = good();
@@ -79,7 +79,7 @@ TEST_CASE("advice: what is not drained is told at the end, and not before") {
   auto figures = good();
   figures.pool.drain_pending_files = 2;
   figures.pool.drain_pending_bytes = 3 * kMiB;
-  CHECK(what_to_change(figures).empty());
+  CHECK(recommendations(figures).empty());
   figures.ends = true;
   has(only_advice(figures), "2 files (3.0 MiB) did not get to the drain directory");
   has(only_advice(figures), "down --drain");
@@ -94,7 +94,7 @@ TEST_CASE("advice: a drain that is overtaken should be faster, or do less") {
   figures.config.drain_rate_bytes_per_s = kMiB;
   has(only_advice(figures), "raise --drain-rate");
   figures.pool.totals.sets = 13;  // 3 of 13 are fewer than a quarter
-  CHECK(what_to_change(figures).empty());
+  CHECK(recommendations(figures).empty());
 }
 
 TEST_CASE("advice: a full pool needs memory") {
@@ -126,7 +126,7 @@ TEST_CASE("advice: names that find nothing are not worth their time") {
   has(only_advice(figures), "Nothing of 800.0 MiB was equal to stored chunks");
   has(only_advice(figures), "--naming off saves 5.0 s");
   figures.pool.totals.writers.naming_ns = kSecond / 2;
-  CHECK(what_to_change(figures).empty());
+  CHECK(recommendations(figures).empty());
 }
 
 TEST_CASE("advice: a call that took long in a pool with room asks for a look at the network") {
@@ -144,7 +144,7 @@ TEST_CASE("what weighs most comes first, and no more than three sentences") {
   figures.pool.totals.at_risk_ns = 600 * kSecond;
   figures.pool.totals.space_wait_ns = 20 * kSecond;
   figures.pool.totals.writers.equal_bytes = 0;
-  const auto advice = what_to_change(figures);
+  const auto advice = recommendations(figures);
   REQUIRE(advice.size() == kAdviceMax);
   has(advice[0], "lost benefactor");
   has(advice[1], "drain took longer");
