@@ -17,7 +17,6 @@
 
 #include "core/base/descriptor.h"
 #include "core/base/whole_io.h"
-#include "core/crypto/secret.h"
 #include "core/files/pool_files.h"
 
 namespace stdchk {
@@ -117,14 +116,8 @@ void push_parts(std::deque<std::string>& rest, std::string_view path) {
   rest.insert(rest.begin(), parts.begin(), parts.end());
 }
 
-/// An unpredictable name, for a file that gets its own name when it is whole.
-std::string temporary_name() {
-  std::array<std::byte, 8> random;
-  fill_random(random);
-  std::string name = ".new-";
-  for (const std::byte byte : random) name += fmt::format("{:02x}", std::to_integer<int>(byte));
-  return name;
-}
+/// The name of a file until the file is whole.
+std::string temporary_name() { return ".new-" + random_hex(8); }
 
 bool sync_folder(int fd) {
   const Descriptor folder(::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -11,8 +11,10 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "core/base/whole_io.h"
+#include "core/crypto/secret.h"
 #include "core/files/durable.h"
 
 namespace stdchk {
@@ -111,6 +113,12 @@ std::string hex_text(ByteSpan bytes) {
   std::string text;
   for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
   return text;
+}
+
+std::string random_hex(std::size_t bytes) {
+  std::vector<std::byte> random(bytes);
+  fill_random(random);
+  return hex_text(random);
 }
 
 Result<Descriptor> make_file_anew(const std::string& path, mode_t mode) {

@@ -29,6 +29,8 @@ Outcome<Secret> parse_secret(const std::string& path, std::string_view text);
 /// Reads pairs of hexadecimal digits into `bytes`. False: it is not just these.
 bool parse_hex(std::string_view digits, MutableByteSpan bytes);
 std::string hex_text(ByteSpan bytes);
+/// Returns `bytes` unpredictable bytes as hexadecimal digits, for names that no user can guess.
+std::string random_hex(std::size_t bytes);
 
 /// A NewFile says how write_file_at_once() makes a file.
 struct NewFile {

@@ -41,71 +41,24 @@ std::uint64_t number_of(const std::string& name) {
 
 DirectoryScript::DirectoryScript(Cluster& cluster, std::uint64_t seed, std::uint64_t keep,
                                  Complain complain, Note note)
-    : cluster_(cluster),
-      prng_(seed),
-      keep_(keep),
-      complain_(std::move(complain)),
-      note_(std::move(note)) {}
-
-template <class Argument>
-std::function<void(Argument)> DirectoryScript::while_running(std::function<void(Argument)> done) {
-  return [this, number = operations_, done = std::move(done)](Argument argument) {
-    if (!idle() && number == operations_) done(std::move(argument));
-  };
-}
-
-void DirectoryScript::end(std::uint64_t outcome) {
-  client_ = nullptr;
-  if_lost_ = nullptr;
-  note_(outcome * 137 + checkpoints_.size());
-}
-
-void DirectoryScript::client_died(const PlainClient& client) {
-  if (client_ != &client) return;
-  if (if_lost_) if_lost_();
-  end(1);
-}
+    : SetScript(cluster, kFolder, seed, std::move(complain), std::move(note)), keep_(keep) {}
 
 void DirectoryScript::start_one(PlainClient& client) {
   if (!idle() || settled_ > cluster_.now() || prng_.chance(1, 3)) return;
-  ++operations_;
-  client_ = &client;
+  run(client);
   if (!folder_) return make_folder();
   if (rules_set_ < std::size(kRules)) return set_rule();
   if (!has_policy_) return set_policy();
   return prng_.chance(1, 10) ? list() : write();
 }
 
-void DirectoryScript::make_folder() {
-  const msg::Lookup look_up{client_->id(), kRootFile, kFolder};
-  client_->ask(look_up, while_running<rpc::Answer>([this](const rpc::Answer& found) {
-                 if (found.has_value()) {
-                   folder_ = std::get<msg::Lookup::Reply>(*found).attributes.id;
-                   return end(2);
-                 }
-                 if (found.error().error.code != Code::kNotFound) return end(3);
-                 // After a lost answer, the next look-up tells whether the folder exists.
-                 msg::MakeDirectory request;
-                 request.client = client_->id();
-                 request.parent = kRootFile;
-                 request.name = kFolder;
-                 request.mode = 0755;
-                 client_->ask(request,
-                              while_running<rpc::Answer>([this](const rpc::Answer&) { end(4); }));
-               }));
-}
-
 /// Sets the next rule. Setting a rule again changes nothing, so a lost answer does no harm.
 void DirectoryScript::set_rule() {
-  msg::SetXattr request;
-  request.client = client_->id();
-  request.file = folder_;
-  request.name = std::string(kXattrRule) + kRules[rules_set_].first;
-  request.value = kRules[rules_set_].second;
-  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
-                 rules_set_ += answer.has_value() ? 1 : 0;
-                 end(5);
-               }));
+  const auto& [name, value] = kRules[rules_set_];
+  set_attribute(std::string(kXattrRule) + name, value, [this](bool is_set) {
+    rules_set_ += is_set ? 1 : 0;
+    end(5);
+  });
 }
 
 void DirectoryScript::set_policy() {
@@ -209,11 +162,6 @@ void DirectoryScript::list() {
                }));
 }
 
-const manager::File* DirectoryScript::folder() const {
-  if (!folder_ || cluster_.manager() == nullptr) return nullptr;
-  return cluster_.manager()->state().file(folder_);
-}
-
 std::uint64_t DirectoryScript::length_of(const manager::File& directory,
                                          const std::string& name) const {
   const auto found = directory.as_directory.children.find(name);
@@ -304,32 +252,6 @@ void DirectoryScript::check_settled() const {
   if (whole > keep_ + kNamedMax) {
     complain_(fmt::format("directories: {} complete ones are kept", whole));
   }
-}
-
-void DirectoryScript::remove_all(PlainClient& client) {
-  ++operations_;
-  client_ = &client;
-  remove_next();
-}
-
-void DirectoryScript::remove_next() {
-  const manager::File* at = folder();
-  if (at == nullptr || at->as_directory.children.empty()) return end(13);
-  const manager::State& state = cluster_.manager()->state();
-  const manager::File* next = state.file(at->as_directory.children.begin()->second);
-  if (next->type == FileType::kDirectory && !next->as_directory.children.empty()) {
-    at = next;
-    next = state.file(at->as_directory.children.begin()->second);
-  }
-  const msg::Remove request{client_->id(), at->id, next->name, next->type == FileType::kDirectory};
-  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
-                 // The pool itself removes the link to the newest set.
-                 if (!answer.has_value() && answer.error().error.code != Code::kNotFound) {
-                   complain_("directories: a removal fails: " + describe(answer.error().error));
-                   return end(14);
-                 }
-                 remove_next();
-               }));
 }
 
 }  // namespace stdchk::sim

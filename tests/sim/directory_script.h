@@ -1,13 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "manager/state/file.h"
-#include "tests/sim/plain_client.h"
+#include "tests/sim/set_script.h"
 
 namespace stdchk::sim {
 
@@ -18,22 +15,14 @@ namespace stdchk::sim {
 /// So the model is simple: where a marker is, all shards are, and the pointer names such a
 /// directory. The length of the pointer says which.
 ///
-/// Runs one operation at a time.
-/// Owns: its model. Threads: one. Not: the cluster's or the clients' owner.
-class DirectoryScript {
+/// Owns: its model. Threads: one.
+class DirectoryScript final : public SetScript {
  public:
-  using Complain = std::function<void(const std::string&)>;
-  using Note = std::function<void(std::uint64_t)>;
-
   DirectoryScript(Cluster& cluster, std::uint64_t seed, std::uint64_t keep, Complain complain,
                   Note note);
 
   /// Begins the next operation now and then, unless one runs or may still happen.
   void start_one(PlainClient& client);
-  /// The client has died: its operation may have happened.
-  void client_died(const PlainClient& client);
-  bool idle() const { return client_ == nullptr; }
-  std::uint64_t operations() const { return operations_; }
   /// Checks that `latest` and the pointer name whole directories of the pool.
   void check() const;
   /// Checks that each directory with a marker, and the one that the pointer names, is whole in the
@@ -42,8 +31,6 @@ class DirectoryScript {
   /// Checks the pool after a pause without faults: the newest complete directory is there, `latest`
   /// names it, and `keep` has removed others.
   void check_settled() const;
-  /// Removes all files and directories. None remains when the script is idle again.
-  void remove_all(PlainClient& client);
 
  private:
   enum class Step : std::uint8_t { kDirectory, kShards, kMarker, kPointer };
@@ -56,7 +43,6 @@ class DirectoryScript {
     bool may_have_marker = false;
   };
 
-  void make_folder();
   void set_rule();
   void set_policy();
   void write();
@@ -66,28 +52,15 @@ class DirectoryScript {
   void stored(const Ending& ending);
   void give_up();
   void list();
-  void remove_next();
   std::string fault_of(std::uint64_t number) const;
-  const manager::File* folder() const;
   /// Returns the length of a file in bytes; 0: the pool has no such file.
   std::uint64_t length_of(const manager::File& directory, const std::string& name) const;
-  template <class Argument>
-  std::function<void(Argument)> while_running(std::function<void(Argument)> done);
-  void end(std::uint64_t outcome);
+  std::uint64_t sets_begun() const override { return checkpoints_.size(); }
 
-  Cluster& cluster_;
-  Prng prng_;
   const std::uint64_t keep_;
-  Complain complain_;
-  Note note_;
-  FileId folder_;  ///< none: unknown
   std::size_t rules_set_ = 0;
   bool has_policy_ = false;
   std::vector<Checkpoint> checkpoints_;  ///< checkpoint number i at index i; the last is under way
-  PlainClient* client_ = nullptr;        ///< client of the running operation
-  std::function<void()> if_lost_;        ///< records the death of that client
-  std::uint64_t operations_ = 0;
-  Time settled_{};
 };
 
 }  // namespace stdchk::sim

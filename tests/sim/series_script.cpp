@@ -26,12 +26,9 @@ constexpr std::uint64_t kRounds = 64;  // number of rounds that an image's lengt
 
 SeriesScript::SeriesScript(Cluster& cluster, std::uint64_t seed, SeriesOptions options,
                            Complain complain, Note note)
-    : cluster_(cluster),
-      prng_(seed),
+    : SetScript(cluster, kFolder, seed, std::move(complain), std::move(note)),
       options_(options),
-      naming_(options.by_pattern ? SetNaming(kPattern) : SetNaming()),
-      complain_(std::move(complain)),
-      note_(std::move(note)) {}
+      naming_(options.by_pattern ? SetNaming(kPattern) : SetNaming()) {}
 
 std::string SeriesScript::name(std::uint64_t timestep, std::uint64_t image) const {
   if (!options_.by_pattern) return fmt::format("{}.N{}.T{}", kApplication, image, timestep);
@@ -46,29 +43,9 @@ std::optional<std::uint64_t> SeriesScript::timestep_of(std::string set) const {
   return image ? std::optional(image->timestep) : std::nullopt;
 }
 
-template <class Argument>
-std::function<void(Argument)> SeriesScript::while_running(std::function<void(Argument)> done) {
-  return [this, number = operations_, done = std::move(done)](Argument argument) {
-    if (!idle() && number == operations_) done(std::move(argument));
-  };
-}
-
-void SeriesScript::end(std::uint64_t outcome) {
-  client_ = nullptr;
-  if_lost_ = nullptr;
-  note_(outcome * 131 + timesteps_.size());
-}
-
-void SeriesScript::client_died(const PlainClient& client) {
-  if (client_ != &client) return;
-  if (if_lost_) if_lost_();
-  end(1);
-}
-
 void SeriesScript::start_one(PlainClient& client) {
   if (!idle() || settled_ > cluster_.now()) return;
-  ++operations_;
-  client_ = &client;
+  run(client);
   if (!folder_) return make_folder();
   if (options_.by_pattern && !has_rule_) return set_rule();
   if (!has_policy_) return set_policy();
@@ -87,36 +64,12 @@ void SeriesScript::start_one(PlainClient& client) {
   }
 }
 
-void SeriesScript::make_folder() {
-  const msg::Lookup look_up{client_->id(), kRootFile, kFolder};
-  client_->ask(look_up, while_running<rpc::Answer>([this](const rpc::Answer& found) {
-                 if (found.has_value()) {
-                   folder_ = std::get<msg::Lookup::Reply>(*found).attributes.id;
-                   return end(2);
-                 }
-                 if (found.error().error.code != Code::kNotFound) return end(3);
-                 // After a lost answer, the next look-up tells whether the folder exists.
-                 msg::MakeDirectory request;
-                 request.client = client_->id();
-                 request.parent = kRootFile;
-                 request.name = kFolder;
-                 request.mode = 0755;
-                 client_->ask(request,
-                              while_running<rpc::Answer>([this](const rpc::Answer&) { end(4); }));
-               }));
-}
-
 /// Sets the rule before the first image: a later change begins all sets anew.
 void SeriesScript::set_rule() {
-  msg::SetXattr request;
-  request.client = client_->id();
-  request.file = folder_;
-  request.name = std::string(kXattrRule) + "series";
-  request.value = kPattern;
-  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
-                 has_rule_ = answer.has_value();
-                 end(18);
-               }));
+  set_attribute(std::string(kXattrRule) + "series", std::string(kPattern), [this](bool is_set) {
+    has_rule_ = is_set;
+    end(18);
+  });
 }
 
 void SeriesScript::set_policy() {
@@ -317,15 +270,11 @@ void SeriesScript::pin() {
   const bool is_newest = !timesteps_.empty() && timesteps_[current_].complete();
   if (!is_newest || timesteps_[current_].pinned || pinned == kPinnedMax) return end(10);
   const std::size_t index = current_;
-  msg::SetXattr request;
-  request.client = client_->id();
-  request.file = folder_;
-  request.name = std::string(manager::kXattrPin) + set_of(index + 1);
-  request.value = "1";
-  client_->ask(request, while_running<rpc::Answer>([this, index](const rpc::Answer& answer) {
-                 timesteps_[index].pinned = answer.has_value() && !may_be_gone(index + 1);
-                 end(11);
-               }));
+  set_attribute(std::string(manager::kXattrPin) + set_of(index + 1), "1",
+                [this, index](bool is_set) {
+                  timesteps_[index].pinned = is_set && !may_be_gone(index + 1);
+                  end(11);
+                });
 }
 
 void SeriesScript::list() {
@@ -343,12 +292,8 @@ void SeriesScript::list() {
       }));
 }
 
-const manager::File* SeriesScript::folder() const {
-  return folder_ ? cluster_.manager()->state().file(folder_) : nullptr;
-}
-
 void SeriesScript::check_latest() const {
-  if (cluster_.manager() == nullptr || folder() == nullptr) return;
+  if (folder() == nullptr) return;
   const manager::State& state = cluster_.manager()->state();
   const auto link = state.lookup(folder_, manager::kLatestName, ClientId{});
   const auto named = link ? timestep_of((*link)->target) : std::nullopt;
@@ -442,28 +387,6 @@ void SeriesScript::check_settled() const {
   if (!linked.contains(latest)) {
     complain_(fmt::format("sets: {} is the newest, and the link says {}", newest, latest));
   }
-}
-
-void SeriesScript::remove_all(PlainClient& client) {
-  ++operations_;
-  client_ = &client;
-  remove_next();
-}
-
-void SeriesScript::remove_next() {
-  const manager::File* const from = folder();
-  const auto left = from == nullptr ? 0 : from->as_directory.children.size();
-  if (left == 0) return end(14);
-  const msg::Remove request{client_->id(), folder_, from->as_directory.children.begin()->first,
-                            false};
-  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
-                 // The pool itself removes the link to the newest set.
-                 if (!answer.has_value() && answer.error().error.code != Code::kNotFound) {
-                   complain_("sets: a removal fails: " + describe(answer.error().error));
-                   return end(15);
-                 }
-                 remove_next();
-               }));
 }
 
 }  // namespace stdchk::sim

@@ -1,9 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
-#include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,7 +8,7 @@
 
 #include "core/policy/set_naming.h"
 #include "manager/sets/set_keeper.h"
-#include "tests/sim/plain_client.h"
+#include "tests/sim/set_script.h"
 
 namespace stdchk::sim {
 
@@ -34,22 +31,14 @@ struct SeriesOptions {
 /// round. For a time the folder may ask for another number of images; sets that were whole before
 /// stay whole.
 ///
-/// Runs one operation at a time.
-/// Owns: its model. Threads: one. Not: the cluster's or the clients' owner.
-class SeriesScript {
+/// Owns: its model. Threads: one.
+class SeriesScript final : public SetScript {
  public:
-  using Complain = std::function<void(const std::string&)>;
-  using Note = std::function<void(std::uint64_t)>;
-
   SeriesScript(Cluster& cluster, std::uint64_t seed, SeriesOptions options, Complain complain,
                Note note);
 
   /// Begins the next operation, unless one runs or may still happen.
   void start_one(PlainClient& client);
-  /// The client has died: its operation may have happened.
-  void client_died(const PlainClient& client);
-  bool idle() const { return client_ == nullptr; }
-  std::uint64_t operations() const { return operations_; }
   /// Checks that the link names no set with missing or empty images, or of several rounds.
   void check_latest() const;
   /// Checks the same of the link and the files in the drain directory.
@@ -57,8 +46,6 @@ class SeriesScript {
   /// Checks the pool after a pause without faults. Sets that the policy gives up are gone. The
   /// newest complete set exists, and the link names it.
   void check_settled() const;
-  /// Removes every image, one after the other. None remains when the script is idle again.
-  void remove_all(PlainClient& client);
 
  private:
   static constexpr std::size_t kImages = 3;
@@ -96,7 +83,6 @@ class SeriesScript {
     }
   };
 
-  void make_folder();
   void set_policy();
   void ask_for_images();
   void asked_for_images(std::uint64_t images);
@@ -114,11 +100,7 @@ class SeriesScript {
   bool must_count(const manager::ImageSet& set) const;
   bool is_old(const Timestep& timestep) const;
   bool may_be_gone(std::uint64_t timestep) const;
-  void remove_next();
-  /// Wraps a callback so that it ignores answers after this operation has ended.
-  template <class Argument>
-  std::function<void(Argument)> while_running(std::function<void(Argument)> done);
-  void end(std::uint64_t outcome);
+  std::uint64_t sets_begun() const override { return timesteps_.size(); }
   std::string name(std::uint64_t timestep, std::uint64_t image) const;
   std::string set_of(std::uint64_t timestep) const { return naming_.set_of(name(timestep, 0)); }
   /// Returns the timestep of a set's name, such as "job.*.T7"; nothing for other texts.
@@ -128,26 +110,16 @@ class SeriesScript {
     return images - (options_.by_pattern && images > 0 ? 1 : 0);
   }
   void set_rule();
-  const manager::File* folder() const;
 
-  Cluster& cluster_;
-  Prng prng_;
   const SeriesOptions options_;
   const SetNaming naming_;
-  Complain complain_;
-  Note note_;
-  FileId folder_;  ///< none: unknown
   bool has_rule_ = false;
   bool has_policy_ = false;
   /// images that the folder asks for; none: unknown
   std::optional<std::uint64_t> images_ = kImages;
   std::vector<Timestep> timesteps_;  ///< timestep number i + 1 at index i
   std::size_t current_ = 0;          ///< timestep under way or last written
-  PlainClient* client_ = nullptr;    ///< client of the running operation
-  std::function<void()> if_lost_;    ///< records the death of that client
-  std::uint64_t operations_ = 0;
-  std::uint64_t rounds_ = 0;  ///< rounds begun
-  Time settled_{};
+  std::uint64_t rounds_ = 0;         ///< rounds begun
 };
 
 }  // namespace stdchk::sim

@@ -18,10 +18,11 @@
 
 #include "core/base/units.h"
 #include "core/crypto/secret.h"
+#include "core/files/pool_files.h"
 #include "tools/base/hosts.h"
 #include "tools/base/process.h"
 #include "tools/containers/job_record.h"
-#include "tools/pool/job.h"
+#include "tools/pool/batch_job.h"
 
 extern char** environ;  // environ(7)
 
@@ -74,14 +75,6 @@ std::string address_of(std::uint32_t box) {
 
 std::string host_of(const std::string& job, std::uint32_t box) {
   return box == 0 ? job + "-launcher" : fmt::format("{}-r{}", job, box - 1);
-}
-
-std::string random_text(std::size_t digits) {
-  std::array<std::byte, 4> random{};
-  fill_random(random);
-  std::string text;
-  for (const std::byte byte : random) text += fmt::format("{:02x}", std::to_integer<int>(byte));
-  return text.substr(0, digits);
 }
 
 /// The words as a POSIX shell reads them.
@@ -219,7 +212,7 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
     node.underlay = place.address;
     // The folder has the daemon's own name: the sweeper of an earlier daemon of the job removes
     // only that daemon's folder.
-    const std::string tag = random_text(6);
+    const std::string tag = random_hex(3);
     const std::string work = fmt::format("{}/work-{}-{}", state, i, tag);
     const std::vector<std::string> words{*daemon,
                                          "--secret-file",
@@ -241,7 +234,7 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
   return nodes;
 }
 
-std::string new_job_name() { return "job-" + random_text(6); }
+std::string new_job_name() { return "job-" + random_hex(3); }
 
 bool is_job_name(const std::string& name) {
   return !name.empty() && name.size() <= kNameBytesMax && name[0] != '-' &&

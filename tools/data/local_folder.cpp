@@ -7,18 +7,16 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <random>
 #include <utility>
+
+#include "core/files/pool_files.h"
 
 namespace stdchk::tools {
 namespace {
 
 constexpr const char* kTemporaryPrefix = ".stdchk-restart-";
 
-std::string temporary_name() {
-  std::random_device random;
-  return fmt::format("{}{:08x}{:08x}", kTemporaryPrefix, random(), random());
-}
+std::string temporary_name() { return kTemporaryPrefix + random_hex(8); }
 
 std::string last_part(const std::string& path) {
   const std::size_t slash = path.rfind('/');

@@ -7,7 +7,8 @@
 #include "tools/base/hosts.h"
 #include "tools/base/show.h"
 #include "tools/data/restart.h"
-#include "tools/pool/job.h"
+#include "tools/pool/batch_job.h"
+#include "tools/pool/job_commands.h"
 
 namespace stdchk::tools {
 namespace {

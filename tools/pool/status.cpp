@@ -12,8 +12,8 @@
 #include "tools/base/mounts.h"
 #include "tools/base/show.h"
 #include "tools/drained/file_groups.h"
+#include "tools/pool/batch_job.h"
 #include "tools/pool/commands.h"
-#include "tools/pool/job.h"
 
 namespace stdchk::tools {
 namespace {
