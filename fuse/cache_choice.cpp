@@ -69,7 +69,7 @@ bool CacheChoice::is_direct(Node& node, int flags, bool insisted) {
          !read_modes_.choose_cached(parent->file, name);
 }
 
-void CacheChoice::learn(const Handle& handle) {
+void CacheChoice::record_calls(const Handle& handle) {
   if (!handle.direct) return;
   const Node& node = *handle.node;
   NodeId parent_id = 0;
@@ -82,7 +82,7 @@ void CacheChoice::learn(const Handle& handle) {
   auto parent = nodes_.find(parent_id);
   if (!parent) return;
   CacheModes& modes = handle.writes ? write_modes_ : read_modes_;
-  modes.learn(parent->file, name, handle.calls, handle.call_bytes);
+  modes.record_calls(parent->file, name, handle.calls, handle.call_bytes);
 }
 
 }  // namespace stdchk::mount

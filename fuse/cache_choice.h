@@ -33,7 +33,7 @@ class CacheChoice {
   bool is_direct(Node& node, int flags, bool insisted);
   /// Learns from the sizes of the application's calls, which only an open around the page cache
   /// shows.
-  void learn(const Handle& handle);
+  void record_calls(const Handle& handle);
   /// The folder's write mode has changed on this mount.
   void forget(FileId folder);
 

@@ -22,8 +22,8 @@ bool CacheModes::choose_cached(FileId directory, std::string_view name) {
   return true;
 }
 
-void CacheModes::learn(FileId directory, std::string_view name, std::uint64_t calls,
-                       std::uint64_t bytes) {
+void CacheModes::record_calls(FileId directory, std::string_view name, std::uint64_t calls,
+                              std::uint64_t bytes) {
   if (calls < kCallsMin) return;
   Key wanted = key(directory, name);
   const MutexLock lock(mutex_);

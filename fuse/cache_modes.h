@@ -31,7 +31,8 @@ class CacheModes {
   bool choose_cached(FileId directory, std::string_view name);
   /// Records a closed file that was opened around the page cache: its `calls` and their `bytes` in
   /// total.
-  void learn(FileId directory, std::string_view name, std::uint64_t calls, std::uint64_t bytes);
+  void record_calls(FileId directory, std::string_view name, std::uint64_t calls,
+                    std::uint64_t bytes);
 
  private:
   using Key = std::pair<FileId, std::string>;

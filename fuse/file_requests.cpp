@@ -141,7 +141,7 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
   return opened;
 }
 
-std::uint64_t FileRequests::keep(std::unique_ptr<Handle> handle) {
+std::uint64_t FileRequests::add_handle(std::unique_ptr<Handle> handle) {
   Handle* address = handle.get();
   if (!handle->direct) handle->node->cached_opens++;
   {
@@ -169,7 +169,7 @@ void FileRequests::open(fuse_req_t request, fuse_ino_t number, fuse_file_info* i
     neighbours_.set_id.clear_once(*node, request);
   info->direct_io = opened->handle->direct;
   info->keep_cache = opened->keep_cache;
-  info->fh = keep(std::move(opened->handle));
+  info->fh = add_handle(std::move(opened->handle));
   // The kernel has stopped waiting and sends no release.
   if (fuse_reply_open(request, info) == -ENOENT) end_open(handle_of(info));
 }
@@ -206,7 +206,7 @@ void FileRequests::create(fuse_req_t request, fuse_ino_t parent, const char* nam
   info->direct_io = handle->direct;
   info->keep_cache = false;
   fuse_entry_param entry = Entries::entry_of(**node, attributes);
-  info->fh = keep(std::move(handle));
+  info->fh = add_handle(std::move(handle));
   if (fuse_reply_create(request, &entry, info) == -ENOENT) {
     end_open(handle_of(info));
     neighbours_.nodes.forget(entry.ino, 1);
@@ -422,7 +422,7 @@ void FileRequests::end_open(Handle& handle) {
       log::error("A close failed: {}", describe(closed.error()));
     }
   }
-  neighbours_.choice.learn(handle);
+  neighbours_.choice.record_calls(handle);
   handle.file.reset();
   bool tell = handle.writes && node->changed && !node->unlinked;
   neighbours_.nodes.end_open(node, handle.writes);

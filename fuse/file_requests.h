@@ -67,7 +67,7 @@ class FileRequests {
     bool keep_cache = false;
   };
   Result<Opened> open_node(const NodePtr& node, int flags, std::int32_t thread);
-  std::uint64_t keep(std::unique_ptr<Handle> handle);
+  std::uint64_t add_handle(std::unique_ptr<Handle> handle);
   Status commit(Handle& handle, bool closes = false);
   void end_open(Handle& handle);
   Status check_room(std::uint64_t bytes);

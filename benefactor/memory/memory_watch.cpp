@@ -97,7 +97,7 @@ void MemoryWatch::check_memory() {
   reactor_.cancel(timer_);
   const Pressure pressure = judge_.judge(read_memory_scopes(files_), reactor_.clock().now());
   timer_ = reactor_.schedule_after(judge_.next_sample(), [this] { check_memory(); });
-  if (pressure != Pressure::kNone && !on_pressure_(pressure, judge_.why())) judge_.begin_again();
+  if (pressure != Pressure::kNone && !on_pressure_(pressure, judge_.reason())) judge_.begin_again();
 }
 
 }  // namespace stdchk::benefactor

@@ -17,7 +17,7 @@ LogRoom half_of(const LogRoom& room) {
 MetadataLog::MetadataLog(const LogRoom& room)
     : halves_{{LogMemory(half_of(room))}, {LogMemory(half_of(room))}} {}
 
-Status MetadataLog::keep(const msg::KeepLog& request) {
+Status MetadataLog::store(const msg::KeepLog& request) {
   constexpr const char* kWhere = "benefactor.keep_log";
   const Epoch newest = std::max({halves_[0].epoch, halves_[1].epoch, floor_});
   if (request.epoch < newest || !request.epoch) return fail(Code::kFenced, kWhere);

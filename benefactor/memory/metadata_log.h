@@ -18,7 +18,7 @@ namespace stdchk::benefactor {
 /// to half of LogRoom::bytes_max. A replaced log gives its extra memory back.
 ///
 /// Owns: its memory. Threads: the reactor's.
-/// Errors: of keep(), below; a refused request changes nothing that counts.
+/// Errors: of store(), below; a refused request changes nothing that counts.
 class MetadataLog {
  public:
   /// A log may have half of it.
@@ -28,7 +28,7 @@ class MetadataLog {
 
   /// `kFenced`: a manager with a higher epoch writes here, or will. `kStale`: the log does not end
   /// at `offset`. `kNoSpace`: the log does not fit, or the host is short of memory.
-  Status keep(const msg::KeepLog& request);
+  Status store(const msg::KeepLog& request);
   /// Refuses all lower epochs from now on, as after a write of a manager with this epoch.
   void promise(Epoch epoch) { floor_ = std::max(floor_, epoch); }
   /// kNotFound: there is no whole log. kInvalidArgument: it has no such offset.

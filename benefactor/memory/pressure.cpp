@@ -41,13 +41,13 @@ Pressure PressureJudge::judge(const std::vector<MemoryScope>& scopes, Time now) 
     high = is_high(scope, stalls) || high;
     if (scope.before_oom_bytes < reserve / 2) {
       critical = true;
-      why_ = fmt::format("{} has only {} left before the OOM killer comes", scope.name,
-                         format_bytes(scope.before_oom_bytes));
+      reason_ = fmt::format("{} has only {} left before the OOM killer comes", scope.name,
+                            format_bytes(scope.before_oom_bytes));
     }
     if (scope.oom_count > stalls.oom_count) {
       out_of_memory = true;
       stalls.oom_count = scope.oom_count;
-      why_ = fmt::format("{} has reached its limit", scope.name);
+      reason_ = fmt::format("{} has reached its limit", scope.name);
     }
   }
   keep_time(high_since_, high, now);
@@ -63,14 +63,14 @@ bool PressureJudge::is_high(const MemoryScope& scope, const Stalls& stalls) {
   const std::uint64_t reserve = reserve_of(scope.total_bytes, limits_);
   const std::uint64_t enough = already ? reserve + reserve / 4 : reserve;
   if (scope.available_bytes < enough) {
-    why_ = fmt::format("{} has {} available, and {} of it should stay free", scope.name,
-                       format_bytes(scope.available_bytes), format_bytes(reserve));
+    reason_ = fmt::format("{} has {} available, and {} of it should stay free", scope.name,
+                          format_bytes(scope.available_bytes), format_bytes(reserve));
     return true;
   }
   const double limit = limits_.stall_percent / (already ? 200.0 : 100.0);
   if (stalls.share() < limit || scope.available_bytes >= kNear * reserve) return false;
-  why_ = fmt::format("tasks of {} wait for memory {:.0f} % of the time, and {} are available",
-                     scope.name, stalls.share() * 100, format_bytes(scope.available_bytes));
+  reason_ = fmt::format("tasks of {} wait for memory {:.0f} % of the time, and {} are available",
+                        scope.name, stalls.share() * 100, format_bytes(scope.available_bytes));
   return true;
 }
 

@@ -56,7 +56,7 @@ class PressureJudge {
   /// Returns the wait until the next sample is due.
   Duration next_sample() const { return near_ ? kSampleIntervalShort : kSampleInterval; }
   /// After a sample with pressure, returns a sentence: which scope lacks what.
-  const std::string& why() const { return why_; }
+  const std::string& reason() const { return reason_; }
   /// Forgets all earlier samples: a shortage must last for the whole time again.
   void begin_again();
 
@@ -79,7 +79,7 @@ class PressureJudge {
   std::optional<Time> high_since_;
   std::optional<Time> critical_since_;
   bool near_ = false;
-  std::string why_;
+  std::string reason_;
 };
 
 }  // namespace stdchk::benefactor

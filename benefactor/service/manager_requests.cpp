@@ -94,7 +94,7 @@ void ManagerRequests::serve(msg::Request request, Order order) {
     return order.respond(parts_.clients.fence_client(*fence));
   }
   if (const auto* keep = std::get_if<msg::KeepLog>(&request)) {
-    const Status kept = parts_.log.keep(*keep);
+    const Status kept = parts_.log.store(*keep);
     return order.respond(kept ? rpc::Answer(msg::Reply(msg::KeepLog::Reply{}))
                               : failed(kept.error()));
   }

@@ -12,12 +12,12 @@ namespace stdchk::benefactor {
 void WriteGrants::grant(std::uint64_t offset, std::uint64_t length, GrantId number,
                         ClientId client) {
   if (length > std::numeric_limits<std::uint64_t>::max() - offset) return;
-  give(offset, offset + length, number, client);
+  add(offset, offset + length, number, client);
 }
 
 void WriteGrants::close(std::uint64_t offset, std::uint64_t length, GrantId before) {
   if (length > std::numeric_limits<std::uint64_t>::max() - offset) return;
-  give(offset, offset + length, before, ClientId{});
+  add(offset, offset + length, before, ClientId{});
 }
 
 bool WriteGrants::may_write(std::uint64_t offset, std::uint64_t length, ClientId client) const {
@@ -36,7 +36,7 @@ bool WriteGrants::may_write(std::uint64_t offset, std::uint64_t length, ClientId
 }
 
 /// Gives the bytes to the client that no grant of an equal or higher number covers.
-void WriteGrants::give(std::uint64_t offset, std::uint64_t end, GrantId number, ClientId client) {
+void WriteGrants::add(std::uint64_t offset, std::uint64_t end, GrantId number, ClientId client) {
   if (offset >= end) return;
   split(offset);
   split(end);

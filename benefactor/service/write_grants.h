@@ -40,7 +40,7 @@ class WriteGrants {
     }
   };
   using Parts = std::map<std::uint64_t, Part>;  ///< by offset; they do not overlap
-  void give(std::uint64_t offset, std::uint64_t end, GrantId number, ClientId client);
+  void add(std::uint64_t offset, std::uint64_t end, GrantId number, ClientId client);
   void split(std::uint64_t at);
   void join(std::uint64_t offset, std::uint64_t end);
 

@@ -110,7 +110,7 @@ void ChunkHasher::name(Lock& lock, std::span<const OutChunkPtr> chunks) {
     }
     for (std::size_t k = 0; k < unknown.size(); ++k) {
       chunks[unknown[k]]->chunk.name = names[k];
-      names_.learn(tags[unknown[k]], names[k]);
+      names_.insert(tags[unknown[k]], names[k]);
     }
     namers_.push_back(std::move(namer));
   }

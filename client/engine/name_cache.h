@@ -28,11 +28,11 @@ class NameCache {
     const auto found = earlier_.find(tag);
     if (found == earlier_.end()) return std::nullopt;
     const ChunkName name = found->second;
-    learn(tag, name);
+    insert(tag, name);
     return name;
   }
 
-  void learn(const ContentTag& tag, const ChunkName& name) {
+  void insert(const ContentTag& tag, const ChunkName& name) {
     if (recent_.size() >= half_) earlier_ = std::exchange(recent_, {});
     recent_.insert_or_assign(tag, name);
   }

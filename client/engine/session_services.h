@@ -48,9 +48,11 @@ class SessionServices final : public SessionHost {
   msg::WriterTotals& totals() override STDCHK_REQUIRES(engine_lock) {
     return state_.counts.writers;
   }
-  void kick(Session& session) override STDCHK_REQUIRES(engine_lock) { parts_.queue.kick(session); }
-  void kick_after(Session& session, Duration delay) override STDCHK_REQUIRES(engine_lock) {
-    parts_.queue.kick_after(session, delay);
+  void schedule(Session& session) override STDCHK_REQUIRES(engine_lock) {
+    parts_.queue.schedule(session);
+  }
+  void schedule_after(Session& session, Duration delay) override STDCHK_REQUIRES(engine_lock) {
+    parts_.queue.schedule_after(session, delay);
   }
   void committed(const msg::Commit::Reply& reply) override STDCHK_REQUIRES(engine_lock) {
     state_.metadata.put(reply.attributes);

@@ -30,23 +30,23 @@ void WorkQueue::read_later(FileWork work) {
   wake();
 }
 
-void WorkQueue::kick(Session& session) {
-  if (!std::exchange(session.kicked, true)) kicked_.push_back(session.shared_from_this());
+void WorkQueue::schedule(Session& session) {
+  if (!std::exchange(session.scheduled, true)) scheduled_.push_back(session.shared_from_this());
   wake();
 }
 
-void WorkQueue::kick_after(Session& session, Duration delay) {
+void WorkQueue::schedule_after(Session& session, Duration delay) {
   reactor_.schedule_after(delay, [this, weak = session.weak_from_this()] {
     const Lock lock(shared_.mutex);
-    if (const SessionPtr kicked = weak.lock()) kick(*kicked);
+    if (const SessionPtr scheduled = weak.lock()) schedule(*scheduled);
   });
 }
 
 WorkQueue::Batch WorkQueue::take() {
   woken_ = false;
   Batch batch;
-  for (const SessionPtr& session : std::exchange(kicked_, {})) {
-    session->kicked = false;
+  for (const SessionPtr& session : std::exchange(scheduled_, {})) {
+    session->scheduled = false;
     session->plan(batch.planned);
   }
   // Sessions add to the other queues while they plan.
@@ -60,7 +60,7 @@ WorkQueue::Batch WorkQueue::take() {
 bool WorkQueue::take_failed_wake() { return std::exchange(wake_failed_, false); }
 
 void WorkQueue::clear() {
-  kicked_.clear();
+  scheduled_.clear();
   calls_.clear();
   reads_.clear();
   executor_work_.clear();

@@ -21,7 +21,7 @@ class WorkQueue {
  public:
   /// A Batch is the work collected since the last take().
   struct Batch {
-    Work planned;                   ///< by the sessions that were kicked
+    Work planned;                   ///< by the sessions that were scheduled
     std::vector<Work::Call> calls;  ///< to the manager
     std::vector<Transfer*> reads;
     std::vector<std::function<void()>> executor_work;
@@ -39,11 +39,11 @@ class WorkQueue {
   void run_later(std::function<void()> work) STDCHK_REQUIRES(engine_lock);
   void read_later(FileWork work) STDCHK_REQUIRES(engine_lock);
   /// Has the session planned in the next batch.
-  void kick(Session& session) STDCHK_REQUIRES(engine_lock);
+  void schedule(Session& session) STDCHK_REQUIRES(engine_lock);
   /// The same after `delay`. Reactor's thread only, because only that thread sets timers.
-  void kick_after(Session& session, Duration delay) STDCHK_REQUIRES(engine_lock);
+  void schedule_after(Session& session, Duration delay) STDCHK_REQUIRES(engine_lock);
 
-  /// Lets the sessions that were kicked plan, and returns all work. Reactor's thread.
+  /// Lets the sessions that were scheduled plan, and returns all work. Reactor's thread.
   Batch take() STDCHK_REQUIRES(engine_lock);
   /// Returns true, once, when the reactor's queue of posts was full: `pump` was not posted then,
   /// and the caller should call it.
@@ -59,7 +59,7 @@ class WorkQueue {
   const std::function<void()> pump_;
   bool woken_ STDCHK_GUARDED_BY(engine_lock) = false;  ///< `pump_` is posted already
   bool wake_failed_ STDCHK_GUARDED_BY(engine_lock) = false;
-  std::vector<SessionPtr> kicked_ STDCHK_GUARDED_BY(engine_lock);
+  std::vector<SessionPtr> scheduled_ STDCHK_GUARDED_BY(engine_lock);
   std::vector<Work::Call> calls_ STDCHK_GUARDED_BY(engine_lock);
   std::vector<Transfer*> reads_ STDCHK_GUARDED_BY(engine_lock);
   std::vector<std::function<void()>> executor_work_ STDCHK_GUARDED_BY(engine_lock);

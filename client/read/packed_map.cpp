@@ -237,7 +237,7 @@ std::size_t PackedMap::memory_bytes() const {
 
 // ---- by name ----------------------------------------------------------------------------------
 
-void KnownChunks::learn(const PackedMap& map) {
+void KnownChunks::add(const PackedMap& map) {
   clear();
   map_ = &map;
   // The table is at most half full.

@@ -109,7 +109,7 @@ class KnownChunks {
  public:
   /// Learns the chunks that have copies and a name that follows from their content. The map must
   /// outlive this object, or clear() must be called before the map ends.
-  void learn(const PackedMap& map);
+  void add(const PackedMap& map);
   void clear() { *this = KnownChunks(); }
   /// True when the names of all chunks in the map follow from their content.
   bool named_all() const { return named_all_; }

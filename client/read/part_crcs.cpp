@@ -35,7 +35,7 @@ std::size_t PartCrcs::cost(const PartCrcList& parts) {
   return kNodes + parts.size() * sizeof(std::uint32_t);
 }
 
-void PartCrcs::learn(const CacheKey& key, PartCrcList parts) {
+void PartCrcs::insert(const CacheKey& key, PartCrcList parts) {
   STDCHK_ASSERT(parts.size() == (key.length + kPartBytes - 1) / kPartBytes);
   forget(key);
   bytes_ += cost(parts);

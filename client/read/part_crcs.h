@@ -31,8 +31,8 @@ class PartCrcs {
   static std::uint32_t joined(const PartCrcList& parts, std::size_t bytes);
 
   /// Keeps the parts' CRCs of a chunk. Joined they must give `key.crc`.
-  void learn(const CacheKey& key, PartCrcList parts);
-  /// Returns nullptr when the chunk is not known. The list stays valid until learn() or forget().
+  void insert(const CacheKey& key, PartCrcList parts);
+  /// Returns nullptr when the chunk is not known. The list stays valid until insert() or forget().
   const PartCrcList* find(const CacheKey& key);
   void forget(const CacheKey& key);
   std::size_t bytes() const { return bytes_; }

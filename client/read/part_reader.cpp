@@ -106,11 +106,11 @@ bool PartReader::suits(const Chunk& chunk, std::uint64_t bytes) {
          chunk.length >= kShareOneOf * kPart && bytes * kShareOneOf <= chunk.length;
 }
 
-void PartReader::learn(const Chunk& chunk, PartCrcList parts) {
-  crcs_.learn(key_of(chunk), std::move(parts));
+void PartReader::add_part_crcs(const Chunk& chunk, PartCrcList parts) {
+  crcs_.insert(key_of(chunk), std::move(parts));
 }
 
-void PartReader::learn(BenefactorId benefactor, transport::DirectMemoryPtr memory) {
+void PartReader::add_direct_memory(BenefactorId benefactor, transport::DirectMemoryPtr memory) {
   direct_[benefactor] = std::move(memory);
 }
 
@@ -147,7 +147,7 @@ Result<bool> PartReader::read_direct(Lock& lock, const Chunk& chunk, const Range
     if (good.has_value() && !right) good = fail(Code::kCorrupt, "client.read part");
   }
   if (good.has_value()) {
-    if (!learned.empty()) crcs_.learn(key, std::move(learned));
+    if (!learned.empty()) crcs_.insert(key, std::move(learned));
     return true;
   }
   // The Reader then reads the whole chunk, finds the fault, and reports it.

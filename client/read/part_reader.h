@@ -21,7 +21,7 @@ namespace stdchk::client {
 ///
 /// A benefactor on this host is read by the caller's thread (transport::DirectMemory). For such a
 /// chunk the CRCs of the parts are computed at its first read, which passes over the whole chunk
-/// once. For other chunks the caller reads the whole chunk the first time, and calls learn().
+/// once. For other chunks the caller reads the whole chunk the first time, and calls add_part_crcs().
 ///
 /// Owns: the CRCs of parts, and the fetches under way.
 /// Threads: any, with the lock held. read() releases the lock while it moves or checks bytes.
@@ -48,9 +48,9 @@ class PartReader {
   Result<bool> read(Lock& lock, const Chunk& chunk, std::uint32_t offset, MutableByteSpan out)
       STDCHK_REQUIRES(engine_lock);
   /// Takes the parts' CRCs of a chunk whose whole content was found right.
-  void learn(const Chunk& chunk, PartCrcList parts) STDCHK_REQUIRES(engine_lock);
+  void add_part_crcs(const Chunk& chunk, PartCrcList parts) STDCHK_REQUIRES(engine_lock);
   /// Takes a benefactor's memory that this process can read directly.
-  void learn(BenefactorId benefactor, transport::DirectMemoryPtr memory)
+  void add_direct_memory(BenefactorId benefactor, transport::DirectMemoryPtr memory)
       STDCHK_REQUIRES(engine_lock);
 
  private:

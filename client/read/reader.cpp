@@ -333,9 +333,9 @@ void Reader::settle(Fetch& fetch, Status good) {
   }
   if (fetch.unit.map != nullptr) fetch.unit.map->reloads = 0;
   if (fetch.direct_memory != nullptr) {
-    parts_.learn(fetch.at.benefactor, std::move(fetch.direct_memory));
+    parts_.add_direct_memory(fetch.at.benefactor, std::move(fetch.direct_memory));
   }
-  if (!fetch.part_crcs.empty()) parts_.learn(fetch.unit.chunk, std::move(fetch.part_crcs));
+  if (!fetch.part_crcs.empty()) parts_.add_part_crcs(fetch.unit.chunk, std::move(fetch.part_crcs));
   entry.state = CacheState::kReady;
   entry.fresh = entry.valid_to - entry.valid_from;
   entry.from_drain = fetch.from_drain;

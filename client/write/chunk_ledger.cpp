@@ -38,7 +38,7 @@ void ChunkLedger::finish() {
   --count_;
   committer_.chunk_ended();
   committer_.finish_syncs();
-  core_.kick();
+  core_.schedule();
   core_.notify();
 }
 

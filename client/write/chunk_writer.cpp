@@ -97,7 +97,7 @@ void ChunkWriter::write(const OutChunkPtr& chunk, const std::vector<Extent>& pla
 
 void ChunkWriter::written(const ChunkWrite& write, const Status& status) {
   --in_transport_;
-  core_.kick();
+  core_.schedule();
   OutChunk& chunk = *write.chunk;
   std::vector<Extent>& copies = chunk.chunk.copies;
   if (!follows_from_content(chunk.chunk.name)) copies_itself_ = write.moved_here;
@@ -123,7 +123,7 @@ void ChunkWriter::written(const ChunkWrite& write, const Status& status) {
   const Duration wait = std::min<Duration>(
       kRetryLast, kRetryFirst * (1U << std::min(chunk.failures - kFailuresAtOnce, 5U)));
   not_before_ = core_.now() + wait;
-  core_.kick_after(wait);
+  core_.schedule_after(wait);
 }
 
 void ChunkWriter::forget_copies() {

@@ -16,7 +16,7 @@ CompletionPtr Committer::start_sync() {
   auto done = std::make_shared<Completion>();
   syncs_.push_back(Sync{core_.host.window().newest_age(), done});
   finish_syncs();
-  core_.kick();
+  core_.schedule();
   return done;
 }
 
@@ -50,7 +50,7 @@ void Committer::promise() {
   if (!under_way() || promised_) return;
   promised_ = true;
   promised_by_ = core_.now() + kEarlyCommit;
-  core_.kick();
+  core_.schedule();
 }
 
 void Committer::keep_promise_in_time() {
@@ -59,7 +59,7 @@ void Committer::keep_promise_in_time() {
   if (left <= Duration::zero()) {
     return core_.fail_with(Error{Code::kDeadline, 0, "client.early close"});
   }
-  if (!std::exchange(promise_timed_, true)) core_.kick_after(left);
+  if (!std::exchange(promise_timed_, true)) core_.schedule_after(left);
 }
 
 void Committer::plan(Work& work, bool all_stored, const std::vector<Extent>& abandoned) {
@@ -128,7 +128,7 @@ void Committer::send_part(Work& work) {
 
 void Committer::on_part(std::uint64_t generation, rpc::Answer answer) {
   in_flight_ = false;
-  core_.kick();
+  core_.schedule();
   if (generation != core_.manager_generation) return;  // the commit begins again with a new manager
   if (!answer.has_value()) return finish(fail(answer.error().error));
   auto* reply = std::get_if<msg::Commit::Reply>(&*answer);
@@ -190,7 +190,7 @@ void Committer::finish(Status status) {
     }
   }
   if (done != nullptr) done->status = std::move(status);
-  core_.kick();
+  core_.schedule();
   core_.notify();
 }
 

@@ -24,7 +24,7 @@ void EqualChunks::read_similar() {
   }
   if (!similar_->complete) return core_.host.maps().load_next(similar_);
   similar_read_ = true;
-  known_.learn(similar_->map);
+  known_.add(similar_->map);
   core_.naming->compare_with(known_.named_all());
 }
 
@@ -62,7 +62,7 @@ void EqualChunks::give_up_similar() {
     chunk->search_under_way = true;
     to_find_.push_back(chunk);
   }
-  core_.kick();
+  core_.schedule();
 }
 
 bool EqualChunks::find_again(const OutChunkPtr& chunk) {
@@ -72,7 +72,7 @@ bool EqualChunks::find_again(const OutChunkPtr& chunk) {
   ++chunk->searches;
   chunk->search_under_way = true;
   to_find_.push_back(chunk);
-  core_.kick();
+  core_.schedule();
   return true;
 }
 
@@ -107,7 +107,7 @@ void EqualChunks::on_found(const std::vector<OutChunkPtr>& batch, const rpc::Ans
       if (found.index < batch.size()) batch[found.index]->chunk.copies = found.chunk.copies;
     }
   }
-  core_.kick();
+  core_.schedule();
   core_.notify();
 }
 

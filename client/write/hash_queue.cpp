@@ -32,7 +32,7 @@ void HashQueue::plan(Work& work) {
   if (to_checksum_.empty()) return;
   work.checksum.push_back(std::move(to_checksum_.front()));
   to_checksum_.pop_front();
-  if (!to_checksum_.empty()) core_.kick();
+  if (!to_checksum_.empty()) core_.schedule();
 }
 
 void HashQueue::drop_all() {

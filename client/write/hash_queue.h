@@ -19,12 +19,12 @@ class HashQueue {
   /// Has a hash thread compute the chunk's CRC and, if wanted, its name.
   void add(OutChunkPtr chunk) STDCHK_REQUIRES(engine_lock) {
     to_hash_.push_back(std::move(chunk));
-    core_.kick();
+    core_.schedule();
   }
   /// Has the reactor's thread compute the CRC.
   void add_for_reactor(OutChunkPtr chunk) STDCHK_REQUIRES(engine_lock) {
     to_checksum_.push_back(std::move(chunk));
-    core_.kick();
+    core_.schedule();
   }
   std::size_t mover_count() const STDCHK_REQUIRES(engine_lock) { return to_checksum_.size(); }
   /// Returns the chunks for hash threads. Drops chunks that are no longer needed.

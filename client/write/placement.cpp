@@ -96,7 +96,7 @@ bool Placement::batch_is_due() {
   if (core.yields_slot) return true;
   const Duration left = ask_by_ - core.now();
   if (left <= Duration::zero()) return true;
-  if (ask_timer_ != ask_by_) core.kick_after(left);
+  if (ask_timer_ != ask_by_) core.schedule_after(left);
   ask_timer_ = ask_by_;
   return false;
 }
@@ -165,7 +165,7 @@ void Placement::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t w
   SessionCore& core = parts_.core;
   if (!batch.empty()) --batches_in_flight_;
   parts_.space.answered(want);
-  core.kick();
+  core.schedule();
   core.notify();
   const auto* reply = answer.has_value() ? std::get_if<msg::Place::Reply>(&*answer) : nullptr;
   const bool no_room = !answer.has_value() && answer.error().error.code == Code::kNoSpace;

@@ -96,7 +96,7 @@ void Resumer::build() {
 
 void Resumer::on_answer(std::uint64_t generation, const rpc::Answer& answer) {
   SessionCore& core = parts_.core;
-  core.kick();
+  core.schedule();
   if (generation != core.manager_generation || core.error.has_value()) return;
   const auto* reply =
       answer.has_value() ? std::get_if<msg::ResumeSession::Reply>(&*answer) : nullptr;

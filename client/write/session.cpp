@@ -192,7 +192,7 @@ Result<std::uint64_t> Session::extend(std::uint64_t bytes) {
 void Session::hashed(const OutChunkPtr& chunk) {
   core_.move(chunk->segments, SlotState::kHashing, SlotState::kPlacing);
   placement_.place(chunk);
-  core_.kick();
+  core_.schedule();
 }
 
 // ---- versions ---------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ Result<CompletionPtr> Session::start_commit(bool end) {
   } else {
     done->status = Status{};
   }
-  if (written_.dirty() || end) core_.kick();
+  if (written_.dirty() || end) core_.schedule();
   return done;
 }
 
@@ -229,7 +229,7 @@ void Session::abort(Code why) {
   if (ended()) return;
   if (!core_.error.has_value()) fail_with(Error{why, 0, "client.abort"});
   core_.state = State::kEnding;
-  core_.kick();
+  core_.schedule();
 }
 
 VersionMapPtr Session::base() {
@@ -274,7 +274,7 @@ void Session::plan_end(Work& work) {
   close.writes_in_flight = !space_.abandoned().empty();
   // A lost answer does no harm: the manager ends the sessions of silent clients.
   core_.call(work, std::move(close),
-             [this](const rpc::Answer&) STDCHK_REQUIRES(engine_lock) { core_.kick(); });
+             [this](const rpc::Answer&) STDCHK_REQUIRES(engine_lock) { core_.schedule(); });
 }
 
 void Session::end() {
@@ -321,7 +321,7 @@ void Session::manager_changed() {
   space_.forget();
   equal_.forget_similar();
   committer_.begin_again();
-  core_.kick();
+  core_.schedule();
 }
 
 void Session::fail_with(Error why) {
@@ -336,7 +336,7 @@ void Session::fail_with(Error why) {
   writer_.drop_all();
   committer_.failed(why);
   committer_.finish_syncs();
-  core_.kick();
+  core_.schedule();
   core_.notify();
 }
 

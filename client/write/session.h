@@ -121,7 +121,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   const Resumer& resumer() const STDCHK_REQUIRES(engine_lock) { return resumer_; }
 
   std::uint32_t openers = 0;  ///< Files that write through this session
-  bool kicked = false;        ///< the host is about to call plan()
+  bool scheduled = false;     ///< the host is about to call plan()
 
  private:
   Status may_write(std::uint64_t end) const STDCHK_REQUIRES(engine_lock);

@@ -38,8 +38,8 @@ class SessionHost {
   virtual ClientId client() const STDCHK_REQUIRES(engine_lock) = 0;
   virtual msg::WriterTotals& totals() STDCHK_REQUIRES(engine_lock) = 0;
   /// Has the reactor's thread call plan().
-  virtual void kick(Session& session) STDCHK_REQUIRES(engine_lock) = 0;
-  virtual void kick_after(Session& session, Duration delay) STDCHK_REQUIRES(engine_lock) = 0;
+  virtual void schedule(Session& session) STDCHK_REQUIRES(engine_lock) = 0;
+  virtual void schedule_after(Session& session, Duration delay) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called when the manager has confirmed a commit.
   virtual void committed(const msg::Commit::Reply& reply) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called when the session has ended and has no work under way.
@@ -77,8 +77,10 @@ struct SessionCore {
   /// Keeps the session, and its parts, alive.
   std::shared_ptr<Session> self() const;
   Time now() const { return host.clock().now(); }
-  void kick() STDCHK_REQUIRES(engine_lock) { host.kick(session); }
-  void kick_after(Duration delay) STDCHK_REQUIRES(engine_lock) { host.kick_after(session, delay); }
+  void schedule() STDCHK_REQUIRES(engine_lock) { host.schedule(session); }
+  void schedule_after(Duration delay) STDCHK_REQUIRES(engine_lock) {
+    host.schedule_after(session, delay);
+  }
   void notify() { host.shared().changed.notify_all(); }
   /// Fails the session. See Session::fail_with.
   void fail_with(Error why) STDCHK_REQUIRES(engine_lock);

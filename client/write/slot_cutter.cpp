@@ -88,7 +88,7 @@ void SlotCutter::seal_all() {
 
 void SlotCutter::seal_early(Slot& slot) {
   if (slot.state == SlotState::kOpen) {
-    if (cutter_.end_runs_in(slot)) parts_.core.kick();
+    if (cutter_.end_runs_in(slot)) parts_.core.schedule();
   } else if (slot.state == SlotState::kFilling) {
     seal(slot);
   } else {
@@ -102,7 +102,7 @@ void SlotCutter::seal_early(Slot& slot) {
 OutChunkPtr SlotCutter::cut_or_wait(Slot& slot) {
   if (!waits_for_preceding_slot(slot)) return cut_in_order(slot);
   limit_waiting();
-  parts_.core.kick();
+  parts_.core.schedule();
   return nullptr;
 }
 
@@ -129,7 +129,7 @@ OutChunkPtr SlotCutter::cut(Slot& slot) {
   const std::uint64_t base = slot.part * window.chunk_bytes();
   if (content_cuts_ && !core.error.has_value() && slot.dirty.count() > 0) {
     to_scan_.push_back(cutter_.take(slot, base));
-    core.kick();
+    core.schedule();
     return nullptr;
   }
   window.cut(slot, 1);  // keeps the slot until all its chunks are made
@@ -219,7 +219,7 @@ bool SlotCutter::must_hold_back(std::uint64_t part) {
   if (first == nullptr || count < waiting_max() || part < first->part) return false;
   if (held_back_ == Time{}) {
     held_back_ = parts_.core.now();
-    parts_.core.kick();
+    parts_.core.schedule();
   }
   return true;
 }
@@ -262,7 +262,7 @@ std::vector<OutChunkPtr> SlotCutter::scanned(const Scan& scan) {
   cutter_.scanned(scan);
   std::vector<OutChunkPtr> chunks = parts_.hashes.take();
   parts_.committer.finish_syncs();
-  parts_.core.kick();
+  parts_.core.schedule();
   parts_.core.notify();
   return chunks;
 }
@@ -280,7 +280,7 @@ void SlotCutter::plan(Work& work) {
   if (held_back_ != Time{}) due = std::min(due, held_back_ + kHeldBack);
   if (due != Time::max() && due != hole_timer_) {
     hole_timer_ = due;
-    core.kick_after(due - now);
+    core.schedule_after(due - now);
   }
   for (ScanPtr& scan : to_scan_) work.search.push_back({core.self(), std::move(scan)});
   to_scan_.clear();

@@ -37,7 +37,7 @@ bool SpaceKeeper::waits_for_places(const OutChunk& chunk) {
   const Time now = core_.now();
   if (short_of_places_ == Time{}) {
     short_of_places_ = now;
-    core_.kick_after(kPlacesWait);
+    core_.schedule_after(kPlacesWait);
   }
   fewer_places_ = now - short_of_places_ >= kPlacesWait;
   return !fewer_places_;
@@ -171,7 +171,7 @@ std::optional<Error> SpaceKeeper::no_space(const rpc::Failure& failure) {
   if (now - no_space_since_ > patience) return failure.error;
   const Duration wait = std::max(failure.retry_after, Duration(kNoSpaceWait));
   not_before_ = now + wait;
-  core_.kick_after(wait);
+  core_.schedule_after(wait);
   return {};
 }
 
@@ -188,7 +188,7 @@ bool SpaceKeeper::drop_idle() {
     return returned_.size() > before;
   }
   idle_check_at_ = now + kIdleGrants;
-  core_.kick_after(kIdleGrants);
+  core_.schedule_after(kIdleGrants);
   return false;
 }
 

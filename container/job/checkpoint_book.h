@@ -48,7 +48,7 @@ class CheckpointBook {
 
   // Wishes.
   /// A checkpoint is wanted as soon as it may begin.
-  void want() { wanted_ = true; }
+  void request() { wanted_ = true; }
   bool wanted() const { return wanted_; }
   void clear_wish() { wanted_ = false; }
   /// The first set from `first` on answers `done`.

@@ -248,7 +248,7 @@ void Coordinator::answer_waiting(const CheckpointAction& action) {
   for (const auto& [box, request] : records_.answer_requests(action.set)) {
     send_word(box, what, request, {});
   }
-  if (book_.has_waiting() || records_.has_requests()) book_.want();
+  if (book_.has_waiting() || records_.has_requests()) book_.request();
 }
 
 void Coordinator::act_on(const RunsAction& action) {
@@ -271,7 +271,7 @@ void Coordinator::act_on(const EndAction& action) {
   for (const TimerId timer : {timer_, poll_timer_, every_timer_}) reactor_.cancel(timer);
   for (const Done& done : book_.take_all()) done("the job has ended");
   status_ = action.status;
-  why_ = action.why;
+  reason_ = action.why;
   reactor_.stop();
 }
 
@@ -284,7 +284,7 @@ void Coordinator::schedule_checkpoint() {
   const auto wait = settings_.interval(figures().empty() ? nullptr : &figures().back());
   if (!wait) return;
   every_timer_ = reactor_.schedule_after(*wait, [this] {
-    book_.want();
+    book_.request();
     begin_checkpoint();
   });
 }
@@ -292,7 +292,7 @@ void Coordinator::schedule_checkpoint() {
 void Coordinator::want_checkpoint(Done done) {
   if (job_.ended()) return done("the job has ended");
   book_.wait(next_set(), std::move(done));
-  book_.want();
+  book_.request();
   begin_checkpoint();
 }
 
@@ -416,7 +416,7 @@ void Coordinator::take_state(const msg::BoxState& state) {
     send_word(state.box, Tell::kRestarted, state.request, {});
     return;
   }
-  if (records_.add_request(state.box, state.request, next_set())) book_.want();
+  if (records_.add_request(state.box, state.request, next_set())) book_.request();
   begin_checkpoint();
 }
 

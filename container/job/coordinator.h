@@ -85,7 +85,7 @@ class Coordinator {
   const std::vector<CheckpointFigures>& figures() const { return book_.figures(); }
   const std::string& host_of(NodeId node) const { return settings_.nodes.at(node).host; }
   std::optional<std::uint32_t> status() const { return status_; }
-  const std::string& why() const { return why_; }
+  const std::string& reason() const { return reason_; }
 
  private:
   class Node;
@@ -133,7 +133,7 @@ class Coordinator {
   CheckpointBook book_;
   std::size_t tells_ = 0;  ///< under way; no checkpoint begins before they are answered
   std::optional<std::uint32_t> status_;
-  std::string why_;
+  std::string reason_;
   bool acting_ = false;
   ThreadExecutor files_{"set files", 1};
 };

@@ -135,7 +135,7 @@ void Job::finish(Time now) {
       actions_.emplace_back(RunsAction{newest_, now - done.began});
       return;
     case Kind::kEnd:
-      return end(status_, why_);
+      return end(status_, reason_);
   }
 }
 
@@ -207,7 +207,7 @@ void Job::fail(Time now, const std::string& why) {
   const NodeStep step = sequence.stages[sequence.at].step;
   switch (sequence.kind) {
     case Kind::kStart:
-      why_ = why;
+      reason_ = why;
       status_ = 2;
       return run(now, Kind::kEnd, stages({NodeStep::kRemove}));
     case Kind::kCheckpoint:
@@ -223,7 +223,7 @@ void Job::fail(Time now, const std::string& why) {
       return restart(now, why);
     case Kind::kEnd:
       say(why);
-      return end(status_, why_);
+      return end(status_, reason_);
   }
 }
 
@@ -260,7 +260,7 @@ void Job::want_end(Time now, std::uint32_t status, const std::string& why) {
   if (ended_ || (sequence_ && sequence_->kind == Kind::kEnd)) return;
   if (store_) give_up_store("the job ends");
   status_ = status;
-  why_ = why;
+  reason_ = why;
   std::vector<Stage> removal(1, Stage{NodeStep::kRemove, {}});
   for (const NodeId node : alive_) removal[0].who[node] = {};
   run(now, Kind::kEnd, std::move(removal));

@@ -177,7 +177,7 @@ class Job {
   Time fenced_at_{};  ///< containers of lost nodes have ended by then
   std::uint32_t restarts_ = 0;
   std::uint32_t status_ = 0;
-  std::string why_;
+  std::string reason_;
   bool begun_ = false;
   bool ended_ = false;
 };

@@ -112,7 +112,7 @@ LeaseHolder parse_lease(const std::string& text) {
 std::string DrainLease::text() const { return lease_text(own_, renewals_); }
 
 DrainLease::State DrainLease::unknown(const Problem& problem) {
-  why_ = problem.text;
+  reason_ = problem.text;
   return State::kUnknown;
 }
 

@@ -46,7 +46,7 @@ class DrainLease {
   enum class State : std::uint8_t {
     kOurs,
     kOthers,  ///< holder() has it
-    /// The file cannot be read or written; why() says why. Nothing is known of other pools.
+    /// The file cannot be read or written; reason() says why. Nothing is known of other pools.
     kUnknown,
   };
 
@@ -62,7 +62,7 @@ class DrainLease {
 
   /// The holder, after kOthers. Its members are empty where the file is no lease.
   const LeaseHolder& holder() const { return seen_; }
-  const std::string& why() const { return why_; }
+  const std::string& reason() const { return reason_; }
 
  private:
   State take(const DrainFolder& root);
@@ -79,7 +79,7 @@ class DrainLease {
   LeaseHolder seen_;
   std::string watched_;  ///< text of another holder's lease
   std::optional<Time> watched_since_;
-  std::string why_;
+  std::string reason_;
 };
 
 }  // namespace stdchk

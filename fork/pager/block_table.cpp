@@ -11,7 +11,7 @@ BlockTable::BlockTable(std::uint64_t size_bytes)
   STDCHK_ASSERT(size_bytes <= kImageBytesMax);
 }
 
-BlockTable::State BlockTable::want(std::uint64_t block, const Waiter& waiter) {
+BlockTable::State BlockTable::request(std::uint64_t block, const Waiter& waiter) {
   STDCHK_ASSERT(block < states_.size());
   if (states_[block] != State::kPresent) waiters_.emplace(block, waiter);
   return states_[block];

@@ -53,7 +53,7 @@ class BlockTable {
   State state(std::uint64_t block) const { return states_[block]; }
 
   /// Adds a waiter for a block that is not present. Returns the block's state.
-  State want(std::uint64_t block, const Waiter& waiter);
+  State request(std::uint64_t block, const Waiter& waiter);
   /// Takes absent blocks from `first` on, up to the first that is not absent, at most `count_max`.
   BlockRange claim(std::uint64_t first, std::uint64_t count_max);
   /// Removes the waiters of the range, and appends them to `waiters`.

@@ -109,8 +109,8 @@ int watch(pid_t child, int socket, int signals, Shelf& shelf, bool& told_to_end)
 
 }  // namespace
 
-Status HolderLink::keep(KeptKind kind, std::uint64_t id, const std::string& record,
-                        std::initializer_list<int> files) {
+Status HolderLink::store(KeptKind kind, std::uint64_t id, const std::string& record,
+                         std::initializer_list<int> files) {
   if (record.size() > kRecordBytesMax) return fail(Code::kTooLarge, "pager.keep");
   Message message;
   message.head = {kind, 1, id};

@@ -33,13 +33,13 @@ inline constexpr std::size_t kRecordBytesMax = 8192;
 /// A HolderLink is the server's way to its parent.
 ///
 /// Threads: any.
-/// Errors: when the parent is gone, nothing is kept and keep() says so.
+/// Errors: when the parent is gone, nothing is kept and store() says so.
 class HolderLink {
  public:
   explicit HolderLink(Descriptor socket) : socket_(std::move(socket)) {}
   /// Keeps copies of the files. Replaces an earlier entry of the same kind and id.
-  Status keep(KeptKind kind, std::uint64_t id, const std::string& record,
-              std::initializer_list<int> files);
+  Status store(KeptKind kind, std::uint64_t id, const std::string& record,
+               std::initializer_list<int> files);
   void drop(KeptKind kind, std::uint64_t id);
   /// Becomes readable when the parent has ended.
   int socket() const { return socket_.get(); }

@@ -99,7 +99,7 @@ void Image::fault(const Waiter& waiter, std::uint64_t offset, std::uint32_t ahea
   BlockRange claimed{block, 0};
   {
     const MutexLock lock(mutex_);
-    const auto state = table_.want(block, waiter);
+    const auto state = table_.request(block, waiter);
     // A clone that jumps waits for one block only. The rest of the window follows behind it.
     const std::uint64_t first_piece = ahead <= kPieceBlocks / 2 ? 1 : kPieceBlocks;
     if (state == BlockTable::State::kAbsent) {

@@ -344,8 +344,8 @@ Result<Server::ImagePtr> Server::add_image(std::shared_ptr<Source> source, int f
   if (added != made) return added;
   const std::string record = record_of(*source).encode();
   const Status kept =
-      file >= 0 ? holder_.keep(KeptKind::kImage, made->id(), record, {made->memory(), file})
-                : holder_.keep(KeptKind::kImage, made->id(), record, {made->memory()});
+      file >= 0 ? holder_.store(KeptKind::kImage, made->id(), record, {made->memory(), file})
+                : holder_.store(KeptKind::kImage, made->id(), record, {made->memory()});
   if (!kept)
     log::warning("Image {} ends with this server: {}", source->name(), describe(kept.error()));
   log::info("Image {} of {} bytes is served.", source->name(), source->size_bytes());
@@ -362,8 +362,8 @@ Status Server::add_clone(const ClonePtr& clone, bool keeps) {
     const std::string text(reinterpret_cast<const char*>(&record), sizeof(record));
     const Status kept =
         clone->socket() >= 0
-            ? holder_.keep(KeptKind::kClone, clone->id(), text, {clone->faults(), clone->socket()})
-            : holder_.keep(KeptKind::kClone, clone->id(), text, {clone->faults()});
+            ? holder_.store(KeptKind::kClone, clone->id(), text, {clone->faults(), clone->socket()})
+            : holder_.store(KeptKind::kClone, clone->id(), text, {clone->faults()});
     if (!kept) {
       log::warning("A mapping of process {} ends with this server: {}", clone->pid(),
                    describe(kept.error()));

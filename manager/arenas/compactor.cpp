@@ -116,9 +116,9 @@ bool empty_window(const State& state, Space& space, BenefactorId benefactor,
     if (!fits) break;
     targets.push_back(*target);
   }
-  for (const Range& hole : reserved) space.give(benefactor, hole);
+  for (const Range& hole : reserved) space.release(benefactor, hole);
   if (!fits) {
-    for (const Range& target : targets) space.give(benefactor, target);
+    for (const Range& target : targets) space.release(benefactor, target);
     return false;
   }
   for (std::size_t i = 0; i < targets.size(); ++i) {
@@ -240,7 +240,7 @@ void Compactor::ask_lost() {
                  asked.next = pool_.now() + kWanted;
                  if (!answer) return;
                  for (const Range& target : asked.targets) {
-                   pool_.space().give(asked.benefactor, target);
+                   pool_.space().release(asked.benefactor, target);
                  }
                  lost_.erase(key);
                });
@@ -254,7 +254,7 @@ void Compactor::settle(BenefactorId benefactor, const CompactionPlan& plan) {
     const Extent target{benefactor, plan.moves[i].to_offset};
     const auto copies = pool_.state().chunks().get(plan.chunks[i]).copies;
     if (std::find(copies.begin(), copies.end(), target) != copies.end()) continue;
-    pool_.space().give(benefactor, {target.offset, extent_bytes(plan.moves[i].length)});
+    pool_.space().release(benefactor, {target.offset, extent_bytes(plan.moves[i].length)});
   }
   for (const ChunkIndex chunk : plan.chunks) pool_.release(chunk);
 }

@@ -197,7 +197,7 @@ void GarbageCollector::forgotten(std::uint64_t number, const rpc::Answer& answer
   const Forgetting done = std::move(forgetting_.extract(number).mapped());
   const auto* reply = answer ? std::get_if<msg::ForgetExtents::Reply>(&*answer) : nullptr;
   if (reply == nullptr) return lost_.add(done.benefactor, done.ranges);
-  for (const Range& range : done.ranges) pool_.space().give(done.benefactor, range);
+  for (const Range& range : done.ranges) pool_.space().release(done.benefactor, range);
   const auto lane = lanes_.find(done.benefactor);
   if (done.round == round_ && lane != lanes_.end()) {
     lane->second.figures.forgotten_extents += reply->forgotten;

@@ -36,7 +36,7 @@ void UnansweredWrites::answered(std::uint64_t number, bool good) {
   if (!good) return;
   const Lost lost = std::move(found->second);
   lost_.erase(found);
-  for (const Range& range : lost.ranges) pool_.space().give(lost.benefactor, range);
+  for (const Range& range : lost.ranges) pool_.space().release(lost.benefactor, range);
 }
 
 }  // namespace stdchk::manager

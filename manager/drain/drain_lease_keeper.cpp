@@ -85,7 +85,7 @@ void DrainLeaseKeeper::run(Shared& shared) {
     const bool is_unknown = state == DrainLease::State::kUnknown;
     if (is_unknown && !was_unknown) {
       log::warning("nothing keeps other pools from draining to {}: {}", lease.directory(),
-                   lease.why());
+                   lease.reason());
     }
     was_unknown = is_unknown;
     MutexLock lock(shared.mutex);

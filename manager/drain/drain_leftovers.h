@@ -36,7 +36,7 @@ class DrainLeftovers {
 
   /// Drops the temporary file of an attempt, or a file that was set aside, at `when`.
   void drop(FileId file, std::uint64_t number, Time when) { garbage_[{file, number}] = when; }
-  void keep(FileId file, Attempt attempt) { attempts_[file] = std::move(attempt); }
+  void store(FileId file, Attempt attempt) { attempts_[file] = std::move(attempt); }
   /// Returns the attempt at this version that can be continued.
   std::optional<Attempt> attempt_at(FileId file, Version version) const;
   /// A job continues the attempt with this number.

@@ -129,7 +129,7 @@ DrainState DrainPlanner::state_of(FileId file) const {
 
 void DrainPlanner::prioritise_below(FileId below) {
   pace_.stop_yielding();
-  sets_.want(below);
+  sets_.request_drain(below);
   if (below == kRootFile) {
     failures_.try_all_soon();
     return;
@@ -570,7 +570,7 @@ void DrainPlanner::close_job(FileId id) {
   }
   const Time late = std::max(job.late, job.late_before);
   if (job.failed && newest && !job.starts_over) {
-    leftovers_.keep(id, {job.version, job.number, job.verified, late});
+    leftovers_.store(id, {job.version, job.number, job.verified, late});
   } else if (job.failed || !newest || pool_.now() < job.late_before) {
     leftovers_.drop(id, job.number, late);
   }

@@ -14,7 +14,7 @@ Pool::Pool(Reactor& reactor, Journal& journal, Config config, std::function<void
                {config_.on_journal_failure, std::move(on_durable),
                 [this](const FreedExtent& freed) {
                   wrong_.erase(freed.extent);
-                  space_.give(freed.extent.benefactor, {freed.extent.offset, freed.bytes});
+                  space_.release(freed.extent.benefactor, {freed.extent.offset, freed.bytes});
                 }}),
       domains_(config_.topology) {
   if (config_.pool.chunk_bytes == 0) config_.pool.chunk_bytes = limits::kChunkBytesDefault;

@@ -693,7 +693,7 @@ void CopyPlanner::free_unused_targets(Sent& sent) {
     const auto copies = pool_.state().chunks().get(item.chunk).copies;
     const Extent target{sent.target, to.offset};
     if (std::find(copies.begin(), copies.end(), target) == copies.end()) {
-      pool_.space().give(sent.target, to);
+      pool_.space().release(sent.target, to);
     }
   }
 }

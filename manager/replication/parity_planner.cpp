@@ -467,7 +467,7 @@ void ParityPlanner::finish(const Sent& sent, const msg::BuildStripe::Reply& repl
   for (const Range& range : sent.outputs) {
     const ChunkIndex chunk = chunks.find_place({sent.target, range.offset});
     if (chunk == kNoChunk) {
-      pool_.space().give(sent.target, range);
+      pool_.space().release(sent.target, range);
     } else {
       taken.push_back(chunk);
     }

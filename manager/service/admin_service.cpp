@@ -55,7 +55,7 @@ void AdminService::serve(ClientRecord&, const msg::CollectGarbage& request, cons
     for (const auto& leak : audited.leaked()) {
       log::warning("benefactor {}: {} bytes at {} were leaked and are free again",
                    leak.benefactor.value, leak.length, leak.offset);
-      pool_.space().give(leak.benefactor, {leak.offset, leak.length});
+      pool_.space().release(leak.benefactor, {leak.offset, leak.length});
     }
     to_.placement.retry();
   }

@@ -261,7 +261,7 @@ void Placement::give_back(SessionRecord& session, GrantId id, bool clean) {
     if (quarantine) {
       pool_.space().quarantine(record.grant.benefactor, {offset, bytes}, session.client);
     } else {
-      pool_.space().give(record.grant.benefactor, {offset, bytes});
+      pool_.space().release(record.grant.benefactor, {offset, bytes});
     }
   });
   to_.sessions.drop_grant(session, found);

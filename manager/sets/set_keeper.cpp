@@ -469,7 +469,7 @@ bool SetKeeper::forget_drained() {
          }) > 0;
 }
 
-void SetKeeper::want(FileId below) {
+void SetKeeper::request_drain(FileId below) {
   if (every_.empty()) return;
   forget_drained();
   const State& state = pool_.state();

@@ -83,7 +83,7 @@ class SetKeeper {
   }
   /// A user waits for the drain of everything below `below`. For the root that means the newest
   /// sets of the pool.
-  void want(FileId below);
+  void request_drain(FileId below);
   /// A writer waits for space: drains the oldest set that drain-every has left out. Returns false
   /// when no such set exists, nor one that was chosen before and awaits its drain.
   bool want_oldest();

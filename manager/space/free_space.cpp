@@ -72,7 +72,7 @@ Status FreeSpace::take_exactly(Range range) {
   return {};
 }
 
-Status FreeSpace::give(Range range) {
+Status FreeSpace::release(Range range) {
   if (!valid(range)) return fail(Code::kInvalidArgument, "free_space.give");
   auto next = by_offset_.lower_bound(range.offset);
   if (next != by_offset_.end() && next->first < range.end()) {

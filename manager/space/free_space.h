@@ -21,7 +21,7 @@ struct Range {
 /// A FreeSpace records which ranges of one arena are free. It joins adjacent ranges at once.
 ///
 /// Threads: one. Limits: ranges are multiples of limits::kExtentAlignment and not empty.
-/// Errors: give() fails with kInvalidArgument when part of the range is already free,
+/// Errors: release() fails with kInvalidArgument when part of the range is already free,
 /// take_exactly() when part of it is not free.
 class FreeSpace {
  public:
@@ -33,7 +33,7 @@ class FreeSpace {
   /// the largest range, if it has at least `minimum` bytes.
   std::optional<Range> take(std::uint64_t want, std::uint64_t minimum);
   Status take_exactly(Range range);
-  Status give(Range range);
+  Status release(Range range);
 
   std::uint64_t arena_bytes() const { return arena_bytes_; }
   std::uint64_t free_bytes() const { return free_bytes_; }

@@ -30,10 +30,10 @@ Status Space::take_exactly(BenefactorId benefactor, Range range) {
   return arenas_.at(benefactor).free.take_exactly(range);
 }
 
-void Space::give(BenefactorId benefactor, Range range) {
+void Space::release(BenefactorId benefactor, Range range) {
   const auto arena = arenas_.find(benefactor);
   if (arena == arenas_.end() || range.length == 0) return;
-  if (!arena->second.free.give(range)) {
+  if (!arena->second.free.release(range)) {
     log::error("space: range {} + {} of benefactor {} is free already", range.offset, range.length,
                benefactor.value);
   }
@@ -50,7 +50,7 @@ void Space::fenced(BenefactorId benefactor, ClientId client) {
   if (arena == arenas_.end()) return;
   auto ranges = arena->second.quarantine.extract(client);
   if (ranges.empty()) return;
-  for (const Range& range : ranges.mapped()) give(benefactor, range);
+  for (const Range& range : ranges.mapped()) release(benefactor, range);
 }
 
 std::vector<BenefactorId> Space::quarantined_at(ClientId client) const {

@@ -31,7 +31,7 @@ class Space {
   Status take_exactly(BenefactorId benefactor, Range range);
   /// Frees a range. A range that is free already is the caller's bug: it is
   /// logged and changes nothing.
-  void give(BenefactorId benefactor, Range range);
+  void release(BenefactorId benefactor, Range range);
   void quarantine(BenefactorId benefactor, Range range, ClientId client);
   void fenced(BenefactorId benefactor, ClientId client);
   /// Benefactors with ranges quarantined for the client.

@@ -144,7 +144,7 @@ Redundancy ChunkTable::redundancy(ChunkIndex index) const {
   return unpack_redundancy(entry(index).wanted);
 }
 
-void ChunkTable::want(ChunkIndex index, const Redundancy& wanted) {
+void ChunkTable::strengthen(ChunkIndex index, const Redundancy& wanted) {
   if (!is_stronger(wanted, redundancy(index))) return;
   const bool indexed = has_place_index(index);
   entry(index).wanted = pack(wanted) & 0x7FU;

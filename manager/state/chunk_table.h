@@ -50,7 +50,7 @@ class ChunkTable {
   /// The number of copies wanted; 1 with parity.
   std::uint32_t wanted(ChunkIndex index) const { return redundancy(index).copies; }
   /// Raises the chunk's redundancy to `redundancy`, if that is stronger.
-  void want(ChunkIndex index, const Redundancy& redundancy);
+  void strengthen(ChunkIndex index, const Redundancy& redundancy);
   /// Finds the chunk with a copy at `extent`, among chunks without names that want parity.
   ChunkIndex find_place(const Extent& extent) const;
 

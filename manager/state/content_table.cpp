@@ -101,7 +101,7 @@ ContentTable::Resolved ContentTable::resolve(const ChunkMap& written, const File
 void ContentTable::refer(const VersionData& version) {
   for (const PackedSlice& slice : version.slices) {
     chunks_.refer(slice.chunk, !version.drained);
-    chunks_.want(slice.chunk, redundancy_of(version.copies).value_or(Redundancy{}));
+    chunks_.strengthen(slice.chunk, redundancy_of(version.copies).value_or(Redundancy{}));
   }
 }
 
@@ -268,7 +268,7 @@ void ContentTable::make_stripe(const MakeStripes::Stripe& wanted,
                               static_cast<std::uint32_t>(wanted.parity.size())};
   for (const Chunk& chunk : wanted.parity) {
     const ChunkIndex index = chunks_.add(chunk);
-    chunks_.want(index, redundancy);
+    chunks_.strengthen(index, redundancy);
     chunks_.refer(index, false);
     stripe.members.push_back(index);
   }

@@ -184,7 +184,7 @@ void check_log(fuzz::Choices& choices) {
     request.offset = choices.flag() ? choices.below(40) : request.begins ? 0 : written.size();
     request.sequence = choices.below(4);
     request.bytes = fuzz::text_of(choices.bytes(choices.below(40)));
-    const bool kept = log.keep(request).has_value();
+    const bool kept = log.store(request).has_value();
     if (kept) {
       if (request.begins) written.clear();
       written += request.bytes;

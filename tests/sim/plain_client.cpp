@@ -163,7 +163,7 @@ void PlainClient::insist(std::uint64_t number, ClientId as, const msg::Request& 
        });
 }
 
-void PlainClient::learn(SessionId session, const std::vector<Grant>& grants) {
+void PlainClient::add_grants(SessionId session, const std::vector<Grant>& grants) {
   for (const Grant& grant : grants) known_[grant.id] = {session, grant};
   if (!grants.empty()) on_enabled_(*this);
 }

@@ -117,7 +117,7 @@ class PlainClient final : public rpc::PeerHandler {
   void finish_transfer(Transfer& transfer, Status status);
   std::shared_ptr<Buffer> make_buffer(std::size_t bytes);
   Time now() const { return cluster_.now(); }
-  void learn(SessionId session, const std::vector<Grant>& grants);
+  void add_grants(SessionId session, const std::vector<Grant>& grants);
   void forget(SessionId session);
 
   Cluster& cluster_;

@@ -92,7 +92,7 @@ void StoreOperation::on_open(rpc::Answer answer) {
   if (!answer.has_value()) return done_(ending_of(answer));
   const auto& reply = std::get<msg::OpenSession::Reply>(*answer);
   session_ = reply.session;
-  client_.learn(session_, reply.grants);
+  client_.add_grants(session_, reply.grants);
   room_ = reply.grants;
   place();
 }
@@ -120,7 +120,7 @@ void StoreOperation::place() {
 void StoreOperation::on_place(const std::vector<std::size_t>& asked, rpc::Answer answer) {
   if (!answer.has_value()) return end_badly(answer.error(), false);
   const auto& reply = std::get<msg::Place::Reply>(*answer);
-  client_.learn(session_, reply.grants);
+  client_.add_grants(session_, reply.grants);
   room_.insert(room_.end(), reply.grants.begin(), reply.grants.end());
   for (const auto& existing : reply.existing) {
     Piece& piece = pieces_[asked[existing.index]];

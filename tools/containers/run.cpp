@@ -239,7 +239,7 @@ Outcome<int> Run::run_job(const PoolRecord& pool, CoordinatorSettings settings) 
       end_by_signal();
     }
     reactor.remove(**control);
-    if (!coordinator.why().empty()) fmt::print(stderr, "stdchk: {}\n", coordinator.why());
+    if (!coordinator.reason().empty()) fmt::print(stderr, "stdchk: {}\n", coordinator.reason());
     status = static_cast<int>(*coordinator.status());
   }
   reactor.remove(**endpoint);

@@ -71,7 +71,7 @@ void SecureLink::on_message(Link&, ByteSpan message) {
 void SecureLink::on_closed(Link&, Error why) {
   if (told_) return;
   if (accepted_ && state_ == State::kGreeting) return endpoint_.refuse(*this, why);
-  if (why_) why = *why_;  // this end closed the link and knows the reason
+  if (reason_) why = *reason_;  // this end closed the link and knows the reason
   state_ = State::kClosed;
   told_ = true;
   std::erase(endpoint_.connecting_, this);
@@ -82,7 +82,7 @@ void SecureLink::on_closed(Link&, Error why) {
 // ---- handshake
 
 void SecureLink::greet(ByteSpan message) {
-  if (why_) return endpoint_.refuse(*this, *why_);  // a refused peer sends on
+  if (reason_) return endpoint_.refuse(*this, *reason_);  // a refused peer sends on
   const Handshake::Step step = handshake_.take(message);
   Status status = step.status;
   if (!step.reply.empty()) {
@@ -94,7 +94,7 @@ void SecureLink::greet(ByteSpan message) {
     // link.
     if (!accepted_) return end_soon(status.error());
     if (step.reply.empty()) return endpoint_.refuse(*this, status.error());
-    why_ = status.error();
+    reason_ = status.error();
     return;
   }
   if (!step.done) return;
@@ -111,7 +111,7 @@ void SecureLink::greet(ByteSpan message) {
 void SecureLink::end_soon(const Error& why) {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
-  why_ = why;
+  reason_ = why;
   std::erase(endpoint_.connecting_, this);
   endpoint_.ending_.push_back(this);
 }
@@ -129,7 +129,7 @@ void SecureLink::end_now() {
   }
   if (told_) return;
   told_ = true;
-  handler_->on_closed(*this, *why_);
+  handler_->on_closed(*this, *reason_);
 }
 
 }  // namespace stdchk::transport::secure

@@ -131,7 +131,7 @@ class SecureLink final : public Link, private LinkHandler {
   LinkHandler* handler_ = nullptr;
   State state_ = State::kGreeting;
   bool told_ = false;         ///< on_closed() was called
-  std::optional<Error> why_;  ///< the reason, when this end closes the link
+  std::optional<Error> reason_;  ///< the reason, when this end closes the link
   Handshake handshake_;
   Sealer out_;
   Sealer in_;

@@ -111,7 +111,7 @@ TEST_CASE("little memory is pressure when it lasts, and a spike is none") {
   }
   one.has(kReserve - 1);
   CHECK(one.over(5s) == Pressure::kHigh);
-  CHECK(one.judge.why().find("this machine has") != std::string::npos);
+  CHECK(one.judge.reason().find("this machine has") != std::string::npos);
   // Free memory slightly above the reserve does not end the pressure.
   one.has(kReserve + kReserve / 8);
   CHECK(one.over(1s) == Pressure::kHigh);
@@ -169,7 +169,7 @@ TEST_CASE("tasks that wait for memory are pressure where little is available, an
     CHECK(one.over(1min, 0) == Pressure::kNone);
   }
   CHECK(one.over(20s, 0.25) == Pressure::kHigh);
-  CHECK(one.judge.why().find("wait for memory") != std::string::npos);
+  CHECK(one.judge.reason().find("wait for memory") != std::string::npos);
   CHECK(one.over(20s, 0.15) == Pressure::kHigh);
   CHECK(one.over(20s, 0.05) == Pressure::kHigh);
   CHECK(one.over(1h, 0.05) == Pressure::kNone);

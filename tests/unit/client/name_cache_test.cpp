@@ -22,8 +22,8 @@ ChunkName name_of(unsigned number) {
 TEST_CASE("a name is found by its tag") {
   NameCache names;
   CHECK_FALSE(names.find(tag_of(1)).has_value());
-  names.learn(tag_of(1), name_of(1));
-  names.learn(tag_of(2), name_of(2));
+  names.insert(tag_of(1), name_of(1));
+  names.insert(tag_of(2), name_of(2));
   CHECK(names.find(tag_of(1)) == name_of(1));
   CHECK(names.find(tag_of(2)) == name_of(2));
   CHECK_FALSE(names.find(tag_of(3)).has_value());
@@ -31,9 +31,9 @@ TEST_CASE("a name is found by its tag") {
 
 TEST_CASE("a name cache keeps what was found or learnt last, and no more than it may") {
   NameCache names(100);
-  names.learn(tag_of(0), name_of(0));
+  names.insert(tag_of(0), name_of(0));
   for (unsigned i = 1; i <= 1000; ++i) {
-    names.learn(tag_of(i), name_of(i));
+    names.insert(tag_of(i), name_of(i));
     CHECK(names.find(tag_of(0)) == name_of(0));
   }
   unsigned kept = 0;

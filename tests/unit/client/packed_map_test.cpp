@@ -155,7 +155,7 @@ TEST_CASE("chunks are found by their names, where these follow from their conten
   }
   KnownChunks known;
   CHECK_FALSE(known.find(name_of(1)).has_value());
-  known.learn(map);
+  known.add(map);
   CHECK(known.named_all());
   for (std::uint64_t i = 0; i < 5000; ++i) CHECK(known.find(name_of(i)) == map.chunk(i));
   CHECK_FALSE(known.find(name_of(5000)).has_value());
@@ -164,14 +164,14 @@ TEST_CASE("chunks are found by their names, where these follow from their conten
   others.chunks[0].copies.clear();
   others.chunks[1].name = name_of(7);
   REQUIRE(map.add(others).has_value());
-  known.learn(map);
+  known.add(map);
   CHECK(known.named_all());
   CHECK_FALSE(known.find(name_of(5000)).has_value());
   CHECK(known.find(name_of(7)) == map.chunk(7));
   ChunkMap unnamed = page_of(5004, 1);
   unnamed.chunks[0].name = {};
   REQUIRE(map.add(unnamed).has_value());
-  known.learn(map);
+  known.add(map);
   CHECK_FALSE(known.named_all());
   CHECK_FALSE(known.find({}).has_value());
   CHECK(known.find(name_of(5003)).has_value());

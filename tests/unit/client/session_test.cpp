@@ -33,7 +33,7 @@ struct Host final : SessionHost {
   MapStore& maps() override { return maps_; }
   ClientId client() const override { return ClientId{3}; }
   msg::WriterTotals& totals() override { return totals_; }
-  void kick(Session&) override {}
+  void schedule(Session&) override {}
   void kick_after(Session&, Duration delay) override { timers.push_back(clock_.now() + delay); }
   void committed(const msg::Commit::Reply&) override {}
   void ended(Session&) override {}

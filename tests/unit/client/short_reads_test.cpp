@@ -102,7 +102,7 @@ TEST_CASE("known parts take no more memory than their limit") {
   constexpr std::uint32_t kLength = 64 * PartCrcs::kPartBytes;
   const CacheKey first{1, 0, 0, kLength, 7};
   for (std::uint64_t i = 0; i < 100000; ++i) {
-    known.learn({1, i * kLength, 0, kLength, 7}, PartCrcList(64, 1));
+    known.insert({1, i * kLength, 0, kLength, 7}, PartCrcList(64, 1));
     REQUIRE(known.bytes() <= PartCrcs::kBytesMax);
   }
   REQUIRE(known.find(first) == nullptr);

@@ -58,7 +58,7 @@ std::string text_of(const Outcome<OpenedFile>& file) {
 }
 
 template <class T>
-int why(const Outcome<T>& refused) {
+int errno_of(const Outcome<T>& refused) {
   REQUIRE_FALSE(refused);
   CHECK_FALSE(refused.error().text.empty());
   return refused.error().error.os_errno;
@@ -75,10 +75,10 @@ TEST_CASE("a plain file is read, and no component of its path may be a link") {
   fs::create_directory_symlink(scene.top / "outside", scene.drain / "out");
   fs::create_directory_symlink("a", scene.drain / "inside");
   fs::create_directory_symlink("b", scene.drain / "a/also");
-  CHECK(why(root.open("leaf", Access::kRead)) == ELOOP);
+  CHECK(errno_of(root.open("leaf", Access::kRead)) == ELOOP);
   for (const char* path : {"out/file", "inside/b/file", "a/also/file"}) {
     CAPTURE(path);
-    const int number = why(root.open(path, Access::kRead));
+    const int number = errno_of(root.open(path, Access::kRead));
     CHECK((number == ELOOP || number == ENOTDIR));
     CHECK_FALSE(root.status(path));
     CHECK_FALSE(root.parent_of(path));
@@ -95,11 +95,11 @@ TEST_CASE("paths that lead out of the folder are none") {
   for (const std::string path :
        {"..", "../secret", "a/../../secret", "/etc/passwd", "a//b/file", "./a", "a/.", "", "a/"}) {
     CAPTURE(path);
-    CHECK(why(root.open(path, Access::kRead)) == EINVAL);
-    CHECK(why(root.status(path)) == EINVAL);
-    CHECK(why(root.create(path)) == EINVAL);
+    CHECK(errno_of(root.open(path, Access::kRead)) == EINVAL);
+    CHECK(errno_of(root.status(path)) == EINVAL);
+    CHECK(errno_of(root.create(path)) == EINVAL);
   }
-  CHECK(why(root.open(std::string("a\0b", 3), Access::kRead)) == EINVAL);
+  CHECK(errno_of(root.open(std::string("a\0b", 3), Access::kRead)) == EINVAL);
 }
 
 TEST_CASE("FIFOs, devices, sockets and folders are refused at once") {
@@ -111,12 +111,12 @@ TEST_CASE("FIFOs, devices, sockets and folders are refused at once") {
   (scene.drain / "socket").string().copy(address.sun_path, sizeof(address.sun_path) - 1);
   REQUIRE(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
   for (const char* name : {"fifo", "socket"}) {
-    CHECK(why(root.open(name, Access::kRead)) == EINVAL);
-    CHECK(why(root.open(name, Access::kReadWrite)) == EINVAL);
+    CHECK(errno_of(root.open(name, Access::kRead)) == EINVAL);
+    CHECK(errno_of(root.open(name, Access::kReadWrite)) == EINVAL);
   }
-  CHECK(why(root.open("a", Access::kRead)) == EISDIR);
+  CHECK(errno_of(root.open("a", Access::kRead)) == EISDIR);
   if (::mknod((scene.drain / "zero").c_str(), S_IFCHR | 0600, makedev(1, 5)) == 0) {
-    CHECK(why(root.open("zero", Access::kRead)) == EINVAL);
+    CHECK(errno_of(root.open("zero", Access::kRead)) == EINVAL);
   }
   ::close(socket);
 }
@@ -140,7 +140,7 @@ TEST_CASE("a file on which another process holds a lease is refused at once") {
                 line.find(" " + std::to_string(holder) + " ") != std::string::npos;
     }
   }
-  if (leased) CHECK(why(scene.open().open("a/b/file", Access::kRead)) == EAGAIN);
+  if (leased) CHECK(errno_of(scene.open().open("a/b/file", Access::kRead)) == EAGAIN);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(10));
   ::kill(holder, SIGKILL);
   ::waitpid(holder, nullptr, 0);
@@ -156,7 +156,7 @@ TEST_CASE("a file with another owner, inode, size or name than expected is refus
   const auto refused = [&](auto change) {
     ExpectedFile wrong = right;
     change(wrong);
-    return why(root.open("a/b/file", Access::kRead, wrong));
+    return errno_of(root.open("a/b/file", Access::kRead, wrong));
   };
   CHECK(refused([&](auto& wrong) { wrong.owners = {there.st_uid + 1}; }) == EPERM);
   CHECK(refused([&](auto& wrong) { wrong.inode = there.st_ino + 1; }) == ESTALE);
@@ -169,9 +169,9 @@ TEST_CASE("what is created was not there, not even as a link") {
   const Scene scene(GENERATE(DrainFolder::Walk::kByKernel, DrainFolder::Walk::kByHand));
   const DrainFolder root = scene.open();
   fs::create_symlink(scene.top / "made", scene.drain / "link");
-  CHECK(why(root.create("link")) == EEXIST);
+  CHECK(errno_of(root.create("link")) == EEXIST);
   CHECK_FALSE(fs::exists(scene.top / "made"));
-  CHECK(why(root.folder("a/b")->create("file")) == EEXIST);
+  CHECK(errno_of(root.folder("a/b")->create("file")) == EEXIST);
   const auto made = root.create("new");
   REQUIRE(made);
   CHECK((made->status.st_mode & 07777) == 0600);
@@ -214,7 +214,7 @@ TEST_CASE("a policy link that changes between two owners never gives the other u
   fs::create_symlink("keep=9", bait);
   fs::create_symlink("keep=1", link);
   REQUIRE(::lchown(link.c_str(), 12345, 12345) == 0);
-  CHECK(why(read_policy_text(root)) == EPERM);
+  CHECK(errno_of(read_policy_text(root)) == EPERM);
   std::atomic<bool> over{false};
   std::thread attacker([&] {
     while (!over) {
@@ -250,14 +250,14 @@ TEST_CASE("links to the drain directory are followed, and those of others lead w
   CHECK(own.open()->status("a/b"));
   // Another user's may not.
   REQUIRE(::lchown(link.c_str(), 12345, 12345) == 0);
-  CHECK(why(own.open()) == ELOOP);
+  CHECK(errno_of(own.open()) == ELOOP);
   const DrainDirectory given(link);
   REQUIRE(given.open());
   REQUIRE(given.open());
   fs::remove(link);
   fs::create_directory_symlink("drain", link);
   REQUIRE(::lchown(link.c_str(), 12345, 12345) == 0);
-  CHECK(why(given.open()) == ELOOP);
+  CHECK(errno_of(given.open()) == ELOOP);
 }
 
 TEST_CASE("a drain directory that is gone and comes back is used again") {
@@ -265,7 +265,7 @@ TEST_CASE("a drain directory that is gone and comes back is used again") {
   const DrainDirectory directory(scene.drain.string());
   REQUIRE(directory.open());
   fs::rename(scene.drain, scene.top / "away");
-  CHECK(why(directory.open()) == ENOENT);
+  CHECK(errno_of(directory.open()) == ENOENT);
   fs::rename(scene.top / "away", scene.drain);
   CHECK(text_of(directory.open()->open("a/b/file", Access::kRead)) == "content");
 }

@@ -170,7 +170,7 @@ TEST_CASE("A link or another user's file in place of the lease is neither read n
   DrainLease lease = scene.lease(Scene::elsewhere("aa", "1"));
   fs::create_symlink(victim, scene.file());
   CHECK(lease.step(scene.now) == State::kUnknown);
-  CHECK_FALSE(lease.why().empty());
+  CHECK_FALSE(lease.reason().empty());
   fs::remove(scene.file());
   // After the lease was made somebody puts a file with a second name in its place.
   REQUIRE(lease.step(scene.now) == State::kOurs);

@@ -22,25 +22,25 @@ TEST_CASE("a claim takes absent blocks up to the first that is not absent") {
 
 TEST_CASE("those who wait for a block are told once, when it is there or failed") {
   BlockTable table(4 * kBlockBytes);
-  CHECK(table.want(1, {7, 100}) == State::kAbsent);
+  CHECK(table.request(1, {7, 100}) == State::kAbsent);
   const BlockRange range = table.claim(0, 4);
-  CHECK(table.want(1, {8, 200}) == State::kFetching);
-  CHECK(table.want(3, {9, 300}) == State::kFetching);
+  CHECK(table.request(1, {8, 200}) == State::kFetching);
+  CHECK(table.request(3, {9, 300}) == State::kFetching);
   std::vector<Waiter> told;
   table.failed({3, 1}, told);
   CHECK(told == std::vector<Waiter>{{9, 300}});
   told.clear();
   table.filled({range.first, 3}, told);
   CHECK(told.size() == 2);
-  CHECK(table.want(1, {7, 100}) == State::kPresent);
+  CHECK(table.request(1, {7, 100}) == State::kPresent);
   CHECK(table.state(3) == State::kAbsent);
   CHECK_FALSE(table.is_wanted(1));
 }
 
 TEST_CASE("a clone that has ended is not told") {
   BlockTable table(kBlockBytes);
-  table.want(0, {1, 0});
-  table.want(0, {2, 0});
+  table.request(0, {1, 0});
+  table.request(0, {2, 0});
   table.forget(1);
   std::vector<Waiter> told;
   table.filled(table.claim(0, 1), told);
@@ -71,7 +71,7 @@ TEST_CASE("random claims, failures and evictions never lose a waiter or a block"
     std::vector<Waiter> told;
     switch (prng.below(4)) {
       case 0:
-        if (table.want(prng.below(kBlocks), {1, 0}) != State::kPresent) ++waiting;
+        if (table.request(prng.below(kBlocks), {1, 0}) != State::kPresent) ++waiting;
         break;
       case 1: {
         const BlockRange range = table.claim(prng.below(kBlocks), 1 + prng.below(9));

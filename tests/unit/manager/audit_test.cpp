@@ -138,8 +138,8 @@ const std::vector<Rule> kRules = {
      }},
     {"are claimed twice: free and used",
      [](Tables& t) {
-       t.service->pool().space().give(t.copy().benefactor,
-                                      {t.copy().offset, limits::kExtentAlignment});
+       t.service->pool().space().release(t.copy().benefactor,
+                                         {t.copy().offset, limits::kExtentAlignment});
      }},
     {"something is beyond its end",
      [](Tables& t) {

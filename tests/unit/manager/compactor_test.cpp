@@ -19,7 +19,7 @@ struct Arena {
 
   void settle() {
     for (const FreedExtent& freed : state.take_freed()) {
-      space.give(freed.extent.benefactor, {freed.extent.offset, freed.bytes});
+      space.release(freed.extent.benefactor, {freed.extent.offset, freed.bytes});
     }
   }
   bool compact(std::uint64_t need) {

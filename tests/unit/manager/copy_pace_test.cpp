@@ -37,7 +37,7 @@ struct TestPool : HostsPool {
     }
   }
   void empty() {
-    for (const auto& [id, range] : filled) service->pool().space().give(id, range);
+    for (const auto& [id, range] : filled) service->pool().space().release(id, range);
     filled.clear();
   }
 

@@ -389,6 +389,6 @@ TEST_CASE("the audit sees a leak and a range that two have; gc gives the leak ba
   CHECK(after->leaked_bytes == 0);
   CHECK(after->free_bytes + after->used_bytes == kArena);
   const Extent used = pool.copies_of(*file)[0];
-  pool.service->pool().space().give(id, {used.offset, 64});
+  pool.service->pool().space().release(id, {used.offset, 64});
   CHECK(pool.client->call(msg::CheckMetadata{})->broken_count == 1);
 }

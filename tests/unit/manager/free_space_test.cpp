@@ -13,23 +13,23 @@ TEST_CASE("freed neighbours become one range again") {
   const auto c = space.take(64, 64);
   REQUIRE((a && b && c));
   CHECK(space.free_bytes() == 768);
-  REQUIRE(space.give(*a));
-  REQUIRE(space.give(*c));
-  REQUIRE(space.give(*b));
+  REQUIRE(space.release(*a));
+  REQUIRE(space.release(*c));
+  REQUIRE(space.release(*b));
   CHECK(space.largest() == 1024);
   CHECK(space.ranges().size() == 1);
 }
 
 TEST_CASE("giving twice or out of the arena is refused") {
   FreeSpace space(1024);
-  CHECK_FALSE(space.give({0, 64}));
+  CHECK_FALSE(space.release({0, 64}));
   const auto a = space.take(256, 64);
   REQUIRE(a);
-  REQUIRE(space.give(*a));
-  CHECK_FALSE(space.give(*a));
-  CHECK_FALSE(space.give({1024, 64}));
-  CHECK_FALSE(space.give({~std::uint64_t{63}, 64}));
-  CHECK_FALSE(space.give({1, 64}));
+  REQUIRE(space.release(*a));
+  CHECK_FALSE(space.release(*a));
+  CHECK_FALSE(space.release({1024, 64}));
+  CHECK_FALSE(space.release({~std::uint64_t{63}, 64}));
+  CHECK_FALSE(space.release({1, 64}));
   CHECK(space.free_bytes() == 1024);
 }
 
@@ -73,12 +73,12 @@ TEST_CASE("random takes and gives keep the sum") {
     } else {
       const std::size_t at = prng.below(taken.size());
       used -= taken[at].length;
-      REQUIRE(space.give(taken[at]));
+      REQUIRE(space.release(taken[at]));
       taken[at] = taken.back();
       taken.pop_back();
     }
     REQUIRE(space.free_bytes() + used == 1 << 20);
   }
-  for (const Range& range : taken) REQUIRE(space.give(range));
+  for (const Range& range : taken) REQUIRE(space.release(range));
   CHECK(space.largest() == 1 << 20);
 }

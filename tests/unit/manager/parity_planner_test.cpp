@@ -94,7 +94,7 @@ struct TestPool : HostsPool {
     for (std::uint64_t at = whole.offset; at + block < whole.end();) {
       const std::uint64_t length = ranges > 0 ? block : shorter;
       if (ranges > 0) --ranges;
-      space.give(id, {at, length});
+      space.release(id, {at, length});
       at += length + kApart;
     }
   }

@@ -195,7 +195,7 @@ TEST_CASE("the log that knows most is taken, and one that cannot be read is not"
   wrong.begins = true;
   wrong.sequence = 1000;
   wrong.bytes = "no record";
-  REQUIRE(bad.log->keep(wrong));
+  REQUIRE(bad.log->store(wrong));
   lose_manager_and_disk(world);
   const auto found = rebuild(world, {&old, &bad, &good});
   REQUIRE(found);
@@ -240,7 +240,7 @@ TEST_CASE("M8: a log that its benefactor has changed is passed over, and so is o
     changed.bytes = log.substr(0, log.size() - record.size());
     REQUIRE(decode_log(changed.bytes, &keys));
   }
-  REQUIRE(bad.log->keep(changed));
+  REQUIRE(bad.log->store(changed));
   lose_manager_and_disk(world);
   const auto found = rebuild(world, {&bad, &good});
   REQUIRE(found);

@@ -174,7 +174,7 @@ class TestBenefactor : public Actor {
     }
     if (const auto* keep = std::get_if<msg::KeepLog>(&request.body); keep != nullptr && log) {
       if (log_stopped) return held.push_back(std::move(respond));
-      if (const Status kept = log->keep(*keep); !kept) {
+      if (const Status kept = log->store(*keep); !kept) {
         return respond(tl::unexpected(rpc::Failure{kept.error(), {}, {}}));
       }
       return respond(msg::Reply{msg::KeepLog::Reply{}});
@@ -327,7 +327,7 @@ inline void flip_bit(TestBenefactor& keeper, std::string_view place) {
   const std::size_t at = changed.bytes.find(place);
   REQUIRE(at != std::string::npos);
   changed.bytes[at] = static_cast<char>(changed.bytes[at] ^ 1);
-  REQUIRE(keeper.log->keep(changed));
+  REQUIRE(keeper.log->store(changed));
 }
 
 class TestClient : public Actor {
