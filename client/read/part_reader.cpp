@@ -210,7 +210,7 @@ void PartReader::finished(Fetch& fetch, const Status& status) {
   cache_.unpin(entry);
   if (status.has_value()) {
     entry.state = CacheState::kFetched;
-    if (fetch.direct_memory != nullptr) learn(fetch.at.benefactor, fetch.direct_memory);
+    if (fetch.direct_memory != nullptr) add_direct_memory(fetch.at.benefactor, fetch.direct_memory);
   } else {
     // Without the CRCs, waiting readers read the whole chunk, from another copy if this one fails.
     crcs_.forget(fetch.chunk);

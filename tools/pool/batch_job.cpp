@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "core/base/units.h"
+#include "tools/base/process.h"
 #include "tools/base/show.h"
 
 namespace stdchk::tools {

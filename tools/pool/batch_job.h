@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/problem.h"
+#include "tools/base/problem.h"
 
 namespace stdchk::tools {
 

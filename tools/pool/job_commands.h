@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tools/base/pool_record.h"
+#include "tools/base/problem.h"
 #include "tools/base/process.h"
 #include "tools/pool/batch_job.h"
 
