@@ -1,9 +1,13 @@
 #include "tools/drained/drained_since.h"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include <cctype>
+#include <ctime>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/files/drain_directory.h"
@@ -11,25 +15,42 @@
 namespace stdchk::tools {
 namespace {
 
-constexpr const char* kFormat = "%Y-%m-%d %H:%M:%S %z";
+constexpr const char* kSeconds = "%Y-%m-%d %H:%M:%S";
+constexpr long kNsOfSecond = 1'000'000'000;
 
-std::optional<std::time_t> time_of(const std::string& text) {
+/// Seconds since 1970, and nanoseconds of the second.
+using Moment = std::pair<std::time_t, long>;
+
+/// A text without a fraction means the end of its second.
+std::optional<Moment> time_of(const std::string& text) {
   std::tm parsed{};
-  const char* const end = ::strptime(text.c_str(), kFormat, &parsed);
+  const char* rest = ::strptime(text.c_str(), kSeconds, &parsed);
+  if (rest == nullptr) return std::nullopt;
+  long fraction_ns = kNsOfSecond - 1;
+  if (*rest == '.') {
+    fraction_ns = 0;
+    for (long digit_ns = kNsOfSecond / 10; std::isdigit(*++rest) != 0; digit_ns /= 10) {
+      fraction_ns += (*rest - '0') * digit_ns;
+    }
+  }
+  std::tm zone{};
+  const char* const end = ::strptime(rest, " %z", &zone);
   if (end == nullptr || *end != '\0') return std::nullopt;
-  const long offset = parsed.tm_gmtoff;
-  return ::timegm(&parsed) - offset;
+  return Moment(::timegm(&parsed) - zone.tm_gmtoff, fraction_ns);
 }
 
 }  // namespace
 
 std::string text_of_now() {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
   std::tm local{};
-  ::localtime_r(&now, &local);
-  std::strftime(text, sizeof(text), kFormat, &local);
-  return text;
+  ::localtime_r(&now.tv_sec, &local);
+  char seconds[32];
+  std::strftime(seconds, sizeof(seconds), kSeconds, &local);
+  char zone[8];
+  std::strftime(zone, sizeof(zone), "%z", &local);
+  return fmt::format("{}.{:09} {}", seconds, now.tv_nsec, zone);
 }
 
 std::uint64_t drained_since(const std::string& drain, const std::string& folder,
@@ -50,7 +71,9 @@ std::uint64_t drained_since(const std::string& drain, const std::string& folder,
     // The drain sets a file's modification time to the image's, so the change time tells when it
     // arrived.
     const auto status = there->status(name);
-    if (status && S_ISREG(status->st_mode) && status->st_ctime > *since) ++count;
+    if (status && S_ISREG(status->st_mode) &&
+        Moment(status->st_ctim.tv_sec, status->st_ctim.tv_nsec) > *since)
+      ++count;
   }
   return count;
 }
