@@ -233,15 +233,16 @@ void DirectoryScript::check_settled() const {
   const Policy policy = cluster_.manager()->pool().policy(*folder());
   if (policy.commit() == CommitLevel::kRedundant) return;
   std::uint64_t newest = checkpoints_.size();
-  std::uint64_t may_be_newer = newest;
   for (std::uint64_t number = 0; number < checkpoints_.size(); ++number) {
     if (checkpoints_[number].has_marker) newest = number;
-    if (checkpoints_[number].may_have_marker) may_be_newer = number;
   }
   if (newest == checkpoints_.size()) return;
   const auto link = cluster_.manager()->state().lookup(folder_, manager::kLatestName, ClientId{});
   const std::string latest = link ? (*link)->target : "nothing";
-  if (number_of(latest) != newest && number_of(latest) != may_be_newer) {
+  const std::uint64_t named = number_of(latest);
+  const bool may_be_newer =
+      named > newest && named < checkpoints_.size() && checkpoints_[named].may_have_marker;
+  if (named != newest && !may_be_newer) {
     complain_(fmt::format("directories: {} is the newest, and the link names {}",
                           directory_name(newest), latest));
   }
