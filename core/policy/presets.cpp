@@ -18,6 +18,11 @@ constexpr Preset kPresets[] = {
      "CRIU: one directory of images for each dump"},
     {"dmtcp", "set=directory marker=dmtcp_restart_script*.sh", "images=1",
      "DMTCP: one --ckptdir for each checkpoint"},
+    // In one --ckptdir, DMTCP overwrites the images of each checkpoint, unless each checkpoint has a
+    // directory of its own there. The coordinator then writes the restart script beside it.
+    {"dmtcp-unique",
+     "set=directory set-names=ckpt_*_[0-9][0-9][0-9][0-9][0-9] pointer=dmtcp_restart_script_*.sh",
+     "", "DMTCP: one --ckptdir and --enable-unique-checkpoint-filenames", "ckpt_*.dmtcp"},
     {"dcp",
      "set=directory set-names=step-*|step_*|checkpoint-*|checkpoint_* marker=.metadata "
      "pointer=latest|LATEST|latest.txt",

@@ -12,6 +12,8 @@ struct Preset {
   std::string_view settings;  ///< rules, as parse_folder_settings() reads them
   std::string_view policy;    ///< as parse_policy() reads it
   std::string_view files;     ///< for people: which files of which program
+  /// NamePatterns of files that show the program although the folder has no such set; empty: none.
+  std::string_view sign = {};
 };
 
 /// The key of a policy's text that stands for the settings of a preset.

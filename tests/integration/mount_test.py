@@ -451,6 +451,19 @@ def test_a_seek_in_a_file_that_is_written_keeps_the_holes_of_other_files(here):
         os.close(fd)
 
 
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)], ids=["folder", "FIFO", "link"])
+def test_the_time_of_change_of_a_renamed_file_is_shown_at_once(here, make):
+    """The mount has the old time in its cache, for up to 1 s."""
+    old, new = here + "/old", here + "/new"
+    make(old)
+    for _ in range(10):
+        before = os.lstat(old).st_ctime_ns
+        time.sleep(0.01)
+        os.rename(old, new)
+        assert os.lstat(new).st_ctime_ns > before
+        old, new = new, old
+
+
 def test_a_folder_set_to_cached_writes_small_blocks_correctly(here):
     os.setxattr(here, "user.stdchk.write_mode", b"cached")
     data = noise(MIB + 4321)

@@ -191,6 +191,70 @@ def test_a_drained_set_of_any_kind_is_loaded_into_another_pool(pool, kind, tmp_p
         other.clean()
 
 
+def links_in(folder):
+    """The targets of all symbolic links below the folder, by path, without those of the pool."""
+    return {str(path.relative_to(folder)): os.readlink(path) for path in folder.rglob("*")
+            if path.is_symlink() and not path.name.startswith(".stdchk-")}
+
+
+def test_drained_links_come_back_as_links_and_lead_no_command_outside(pool, tmp_path):
+    pool.up(benefactors=2, memory="128M")
+    folder = make_folder(pool, "directory", 1, 2)
+    outside = pool.folder / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("another user's")
+    wanted = {"step-2/parent": "../step-1", "step-2/a/absolute": str(outside), "step-2/a/file": str(outside / "secret"),
+              "step-2/above": "../../../..", "step-2/dangling": "nothing"}
+    for name, target in wanted.items():
+        (folder / name).symlink_to(target)
+    (folder / "step-1" / "parent").symlink_to("../step-0")
+    # A program may write a symbolic link as pointer.
+    (folder / "latest").symlink_to("step-2")
+    wait_until(lambda: sets_of(pool, folder)["step-2"]["complete"], "the set")
+    pool.down("--drain")
+    drained = pool.drain / "directory"
+    os.lchown(drained / "step-2" / "parent", 65534, 65534)
+    other = Pool(tmp_path)
+    try:
+        other.up(benefactors=2, memory="128M", drain=False)
+        new = other.mount / "new"
+        set_rules(other, new, *RULES)
+        # Before: a link that leads elsewhere, and one in the place of a folder.
+        (new / "step-2").mkdir()
+        (new / "step-2" / "parent").symlink_to(outside)
+        found = json.loads(other.stdchk("stage-in", "--json", "--to", new, drained).stdout)
+        assert (found["files"], found["links"], found["bad"]) == (3, len(wanted) + 1, [])
+        assert links_in(new) == {**wanted, "latest": "step-2"}
+        assert os.lstat(new / "step-2" / "parent").st_uid == 65534
+        assert not (new / "step-1").exists()
+        # Again: nothing is to be done. A file in the place of a link stays.
+        (new / "step-2" / "dangling").unlink()
+        (new / "step-2" / "dangling").write_text("the user's")
+        again = other.stdchk("stage-in", "--json", "--to", new, drained, check=False)
+        assert again.returncode == 1
+        bad = json.loads(again.stdout)["bad"]
+        assert [one["path"] for one in bad] == [str(drained / "step-2" / "dangling")]
+        assert (new / "step-2" / "dangling").read_text() == "the user's"
+        (other.mount / "planted").mkdir()
+        (other.mount / "planted" / "step-2").symlink_to(outside)
+        refused = other.stdchk("stage-in", "--to", other.mount / "planted", drained, check=False)
+        assert refused.returncode == 2
+        assert "step-2/a is no folder" in refused.stderr or "step-2 is no folder" in refused.stderr
+        # A set by a pattern: links beside it are of no set, and come with --all.
+        other.stdchk("stage-in", "--all", "--to", other.mount / "planted", drained, check=False)
+        assert sorted(os.listdir(outside)) == ["secret"]
+        (other.mount / "all").mkdir()
+        other.stdchk("stage-in", "--all", "--to", other.mount / "all", drained)
+        assert links_in(other.mount / "all") == {**wanted, "latest": "step-2", "step-1/parent": "../step-0"}
+        other.down()
+    finally:
+        other.clean()
+    # The next pool on that drain directory shows the same links.
+    pool.up(benefactors=2, memory="128M")
+    assert links_in(pool.mount / "directory") == {**wanted, "latest": "step-2", "step-1/parent": "../step-0"}
+    assert (outside / "secret").read_text() == "another user's"
+
+
 def test_an_unfinished_directory_is_not_loaded_by_default(pool, tmp_path):
     pool.up(benefactors=2, memory="128M")
     folder = pool.mount / "run"

@@ -132,6 +132,37 @@ void warn_of_faults(const Located& located, const RulesInForce& rules, const std
   }
 }
 
+/// Returns the keys among the changes that concern whole sets.
+std::string keys_of_sets(const FolderSettings& changes) {
+  std::string keys;
+  const auto add = [&](std::string_view key) {
+    if (!keys.empty()) keys += ", ";
+    keys += key;
+  };
+  for (const auto& [key, value] : changes.rules) {
+    if (!value.empty()) add(key);
+  }
+  for (const PolicyKey key : {PolicyKey::kImages, PolicyKey::kKeep, PolicyKey::kPurgeAfter,
+                              PolicyKey::kMustBeDrained, PolicyKey::kDrainEvery, PolicyKey::kEnd}) {
+    if (changes.policy.find(key)) add(policy_name(key));
+  }
+  return keys;
+}
+
+/// Warns of settings for sets inside a set. Only settings of the folder above the set take
+/// effect.
+void warn_inside_a_set(const Located& located, const FolderSettings& changes,
+                       const std::string& path) {
+  const std::string keys = keys_of_sets(changes);
+  if (keys.empty()) return;
+  const auto set = set_above(*located.filesystem, located.path);
+  if (!set || set->empty()) return;
+  const std::string above = fs::path(*set).parent_path();
+  fmt::print(stderr,
+             "stdchk: warning: {}: {} has no effect here, because /{} is a set; set it for /{}\n",
+             path, keys, shown(*set), shown(above));
+}
+
 /// Changes the policy and the rules of a folder.
 Status change(client::Filesystem& filesystem, FileId folder, const FolderSettings& settings) {
   if (!settings.policy.settings.empty()) {
@@ -168,6 +199,7 @@ int run_policy(const PolicyOptions& options) {
   const auto rules = find_rules(filesystem, located->path);
   if (!rules) return complain(rules.error().text);
   if (set && !options.json) {
+    warn_inside_a_set(*located, *changes, options.path);
     warn_of_faults(*located, *rules, options.path);
     return kExitGood;
   }

@@ -130,6 +130,26 @@ Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
   return find_set_faults(seen);
 }
 
+Outcome<std::string> set_above(client::Filesystem& filesystem, const std::string& path) {
+  std::string folder;
+  for (std::size_t end = 0; end < path.size();) {
+    const std::size_t begin = end;
+    end = std::min(path.find('/', begin), path.size());
+    const std::string name = path.substr(begin, end - begin);
+    const auto rules = find_rules(filesystem, folder);
+    if (!rules) return problem(rules.error());
+    folder = join(folder, name);
+    if (end < path.size()) ++end;
+    const auto kind = rules->find("set");
+    if (kind == rules->end() || kind->second.value != "directory") continue;
+    const std::string_view patterns = value_of(*rules, "set-names");
+    // Without patterns, the subdirectories of the folder that has the rule are sets.
+    const bool is_set = patterns.empty() ? kind->second.is_own : NamePatterns(patterns).match(name);
+    if (is_set) return folder;
+  }
+  return std::string();
+}
+
 Outcome<SetFolders> examine_set_folders(client::Filesystem& filesystem) {
   return Walk(filesystem).run();
 }

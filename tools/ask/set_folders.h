@@ -15,6 +15,10 @@ Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
                                                  const std::string& path, FileId folder,
                                                  const RulesInForce& rules);
 
+/// Returns the path of the set (a directory) that is the folder at `path`, or contains it; empty:
+/// there is no such set. Cost: some requests for each folder of the path.
+Outcome<std::string> set_above(client::Filesystem& filesystem, const std::string& path);
+
 /// A FaultyFolder is a folder whose sets have faults.
 struct FaultyFolder {
   std::string path;  ///< relative to the pool's root

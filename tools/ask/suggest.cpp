@@ -85,7 +85,8 @@ std::optional<Suggestion> try_preset(const Preset& preset, const FolderNames& na
       out.settings += fmt::format(" images={}", counts.ranks);
     }
   }
-  if (out.sets == 0) return std::nullopt;
+  const bool is_shown = any_matches(names.files, NamePatterns(preset.sign));
+  if (out.sets == 0 && !is_shown) return std::nullopt;
   return out;
 }
 

@@ -28,7 +28,9 @@ std::string join(const std::string& folder, const std::string& name) {
 std::string folder_part(const std::string& path) { return fs::path(path).parent_path(); }
 std::string name_part(const std::string& path) { return fs::path(path).filename(); }
 
-std::string beginning_of(const DrainFolder& root, const std::string& path) {
+/// Returns the beginning of the file, or the target of the symbolic link.
+std::string text_of_pointer(const DrainFolder& root, const std::string& path) {
+  if (auto target = root.link_target(path)) return std::move(*target);
   const auto file = root.open(path, Access::kRead);
   if (!file) return {};
   const auto bytes = read_range(file->file.get(), 0, kPointerBytesMax);
@@ -134,6 +136,24 @@ void DrainedSets::add(const std::string& file) {
   }
 }
 
+void DrainedSets::add_link(const std::string& link) {
+  const std::string parent = folder_part(link);
+  const std::string name = name_part(link);
+  if (directory_of(link)) return;
+  const bool is_pointer =
+      !folder_of(parent).index && NamePatterns(rules_of(parent).text("pointer")).match(name);
+  if (is_pointer) add(link);
+}
+
+bool DrainedSets::is_of_pool(const std::string& link) {
+  if (name_part(link) != kLatest || directory_of(link)) return false;
+  const Folder& folder = folder_of(folder_part(link));
+  const std::string target = root_.link_target(link).value_or("");
+  if (folder.index) return folder.index->find(target) || parse_set_name(target);
+  return folder.directories.contains(target) &&
+         std::ranges::find(folder.pointers, kLatest) == folder.pointers.end();
+}
+
 DrainedPlace DrainedSets::place_of(const std::string& file) {
   const std::string parent = folder_part(file);
   const std::string name = name_part(file);
@@ -142,8 +162,12 @@ DrainedPlace DrainedSets::place_of(const std::string& file) {
     place.folder = place.series = set->first;
     place.series += '/';
     place.set = set->second;
-    place.order =
-        static_cast<std::uint64_t>(folder_of(set->first).directories[set->second].newest_ns);
+    // A directory may have nothing but links.
+    const auto& directories = folder_of(set->first).directories;
+    const auto directory = directories.find(set->second);
+    if (directory != directories.end()) {
+      place.order = static_cast<std::uint64_t>(directory->second.newest_ns);
+    }
     const bool is_marker = parent == join(set->first, set->second) &&
                            NamePatterns(rules_of(parent).text("marker")).match(name);
     if (is_marker) place.phase = LoadPhase::kMarker;
@@ -191,7 +215,7 @@ void DrainedSets::judge_directories(const std::string& path, Folder& folder) {
   }
   if (!folder.newest.empty()) folder.chosen.insert(folder.newest);
   for (const std::string& pointer : folder.pointers) {
-    const std::string text = beginning_of(root_, join(path, pointer));
+    const std::string text = text_of_pointer(root_, join(path, pointer));
     for (const auto& [name, directory] : folder.directories) {
       if (is_named_by(text, name)) folder.chosen.insert(name);
     }

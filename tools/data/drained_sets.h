@@ -33,7 +33,7 @@ struct DrainedPlace {
 /// A DrainedSets finds the sets below a folder of a drain directory, by the rules that the pool has
 /// left there in links (kPolicyLinkName).
 ///
-/// All paths are relative to that folder. Use: add() every file, then ask.
+/// All paths are relative to that folder. Use: add() every file, add_link() every symbolic link, then ask.
 ///
 /// Owns: what it has read. `root` outlives it. Threads: one.
 /// Not: files that a pool has not drained; the number of images that only `up --policy` said.
@@ -43,6 +43,10 @@ class DrainedSets {
   DrainedSets(const std::string& path, const DrainFolder& root);
 
   void add(const std::string& file);
+  /// Adds a symbolic link. Sets count no links as members, but a link may be a pointer.
+  void add_link(const std::string& link);
+  /// Returns true for the link `latest` that a pool made itself. The next pool makes its own.
+  bool is_of_pool(const std::string& link);
   DrainedPlace place_of(const std::string& file);
   /// Returns true when the file is of a set with this name, as `stdchk set list` shows it.
   bool is_of(const std::string& file, const std::string& set);

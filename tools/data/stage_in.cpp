@@ -37,9 +37,10 @@ constexpr std::size_t kCopyBytes = limits::kMiB;
 /// Some file systems store times in steps of this size.
 constexpr std::int64_t kTimeStepNs = 2'000'000'000;
 
-/// A file on its way from the drain directory into the pool.
+/// A file, or a symbolic link, on its way from the drain directory into the pool.
 struct Loading {
-  ManifestFile said;
+  ManifestFile said;  ///< of a link: only its paths
+  bool is_link = false;
   std::string relative;  ///< path below both folders
   FileId folder;
   std::string drained;  ///< where the pool drains it, below its drain directory; empty: nowhere
@@ -134,6 +135,28 @@ Status copy(client::Filesystem& filesystem, const DrainFolder& from, const Opene
   if (!done) (*file)->abort();
   const Status closed = (*file)->close();
   return done ? closed : done;
+}
+
+/// Makes the link, of the same owner. Its target is only a text here: nothing is read or written
+/// through it, wherever it leads. Another link of that name is replaced.
+void load_link(client::Filesystem& filesystem, const DrainFolder& from, Loading& loading) {
+  const auto link = from.link(loading.said.below);
+  if (!link) {
+    loading.fault = fault_of(link.error());
+    return;
+  }
+  const auto there = filesystem.lookup_fresh(loading.folder, loading.name());
+  if (there && there->type == FileType::kSymlink) {
+    const auto target = filesystem.read_symlink(there->id);
+    if (target && *target == link->target) return;
+    static_cast<void>(filesystem.remove(loading.folder, loading.name(), false));
+  } else if (there) {
+    loading.fault = "is a symbolic link, and the pool has another kind of file with that name";
+    return;
+  }
+  const client::Owner owner{0777, link->status.st_uid, link->status.st_gid};
+  const auto made = filesystem.make_symlink(loading.folder, loading.name(), link->target, owner);
+  if (!made) loading.fault = fmt::format("cannot be made: {}", describe(made.error()));
 }
 
 enum class LoadAs : std::uint8_t {
@@ -246,23 +269,33 @@ bool is_chosen(const StageInOptions& options, DrainedSets& sets, const std::stri
   return chosen.empty() || place.phase == LoadPhase::kPointer || chosen.contains(place.set);
 }
 
-/// The drained files to load: one set, all files, or by default the newest complete set of each
+/// Returns the drained files and links to load: one set, or all. By default: the newest complete set of each
 /// folder and the sets that pointers name.
 Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
                                                   const DrainFolder& from) {
-  auto said = read_manifests(options.path);
-  if (!said) return problem(said.error());
+  auto tree = read_tree(options.path);
+  if (!tree) return problem(tree.error());
   DrainedSets sets(options.path, from);
-  for (const ManifestFile& file : *said) sets.add(file.below);
+  for (const ManifestFile& file : tree->files) sets.add(file.below);
+  for (const std::string& link : tree->links) sets.add_link(link);
   Turns turns;
-  for (ManifestFile& file : *said) {
+  const auto choose_one = [&](ManifestFile&& file, bool is_link) {
     const DrainedPlace place = sets.place_of(file.below);
-    if (!is_chosen(options, sets, file.below, place)) continue;
+    if (!is_chosen(options, sets, file.below, place)) return;
     const bool is_newest = !place.set.empty() && place.set == sets.newest(place.folder);
     Loading loading;
     loading.relative = file.below;
     loading.said = std::move(file);
+    loading.is_link = is_link;
     turns.add(std::move(loading), place, is_newest);
+  };
+  for (ManifestFile& file : tree->files) choose_one(std::move(file), false);
+  for (const std::string& link : tree->links) {
+    if (sets.is_of_pool(link)) continue;
+    ManifestFile said;
+    said.path = (fs::path(options.path) / link).string();
+    said.below = link;
+    choose_one(std::move(said), true);
   }
   auto all = turns.take();
   if (!all.empty()) return all;
@@ -272,6 +305,42 @@ Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
       "no file in {} or below is of the set {}. A set has a name such as app.*.T7, or that of a "
       "directory by the rule set=directory (stdchk set list)",
       options.path, options.set);
+}
+
+/// Prints what was loaded. Returns the exit status.
+int report(const std::vector<Loading>& all, double seconds, bool json) {
+  Json bad = Json::array();
+  std::size_t unlisted = 0;
+  std::size_t links = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t checked = 0;
+  for (const Loading& one : all) {
+    if (one.said.unlisted) ++unlisted;
+    if (one.is_link) ++links;
+    bytes += one.said.size_bytes;
+    checked += one.checked_bytes;
+    if (one.fault.empty()) continue;
+    bad.push_back({{"path", one.said.path}, {"fault", one.fault}});
+    if (!json) fmt::print("{} {}\n", shown(one.said.path), shown_message(one.fault));
+  }
+  if (json) {
+    print({{"files", all.size() - links},
+           {"links", links},
+           {"bytes", bytes},
+           {"checked_bytes", checked},
+           {"unlisted", unlisted},
+           {"bad", bad},
+           {"seconds", seconds}});
+  } else {
+    fmt::print("{} files, {} in {:.3f} s ({:.0f} MB/s); {} compared with checksums; {} bad\n",
+               all.size() - links, format_bytes(bytes), seconds,
+               static_cast<double>(bytes) / 1e6 / seconds, format_bytes(checked), bad.size());
+    if (links > 0) fmt::print("{} symbolic links\n", links);
+    if (unlisted > 0) {
+      fmt::print("{} of the files are in no manifest, and were loaded without a check\n", unlisted);
+    }
+  }
+  return bad.empty() ? kExitGood : kExitNo;
 }
 
 }  // namespace
@@ -301,40 +370,14 @@ int run_stage_in(const StageInOptions& options) {
     }
     share_out(turn, options.readers, [&] {
       return [&, namer = Namer()](Loading& one) mutable {
+        if (one.is_link) return load_link(*located->filesystem, *from, one);
         load(*located->filesystem, *from, one, namer, LoadAs::kWhatItIs);
       };
     });
     std::ranges::move(turn, std::back_inserter(all));
   }
-  Json bad = Json::array();
-  std::size_t unlisted = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t checked = 0;
-  for (const Loading& one : all) {
-    if (one.said.unlisted) ++unlisted;
-    bytes += one.said.size_bytes;
-    checked += one.checked_bytes;
-    if (one.fault.empty()) continue;
-    bad.push_back({{"path", one.said.path}, {"fault", one.fault}});
-    if (!options.json) fmt::print("{} {}\n", shown(one.said.path), shown_message(one.fault));
-  }
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  if (options.json) {
-    print({{"files", all.size()},
-           {"bytes", bytes},
-           {"checked_bytes", checked},
-           {"unlisted", unlisted},
-           {"bad", bad},
-           {"seconds", seconds}});
-  } else {
-    fmt::print("{} files, {} in {:.3f} s ({:.0f} MB/s); {} compared with checksums; {} bad\n",
-               all.size(), format_bytes(bytes), seconds, static_cast<double>(bytes) / 1e6 / seconds,
-               format_bytes(checked), bad.size());
-    if (unlisted > 0) {
-      fmt::print("{} of the files are in no manifest, and were loaded without a check\n", unlisted);
-    }
-  }
-  return bad.empty() ? kExitGood : kExitNo;
+  return report(all, seconds, options.json);
 }
 
 }  // namespace stdchk::tools

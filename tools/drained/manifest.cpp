@@ -85,6 +85,7 @@ struct Found {
   std::string top;  ///< path of the requested folder
   std::vector<ManifestFile> files;
   std::map<std::string, std::uint64_t> sizes;  ///< of all plain files, by path below the top
+  std::vector<std::string> links;
 
   std::string path_of(const std::string& below) const {
     return below.empty() ? top : (fs::path(top) / below).string();
@@ -138,6 +139,8 @@ Outcome<void> find_manifests_below(Found& found, const DrainFolder& top, const s
         folders.push_back(join(below, name));
       } else if (S_ISREG(status->st_mode) && !is_pool_file(name)) {
         found.sizes.emplace(join(below, name), static_cast<std::uint64_t>(status->st_size));
+      } else if (S_ISLNK(status->st_mode) && !is_pool_file(name)) {
+        found.links.push_back(join(below, name));
       }
     }
   }
@@ -155,10 +158,10 @@ Json manifest_entries(const DrainFolder& folder) {
   return has_files(manifest) ? std::move(manifest["files"]) : Json::object();
 }
 
-Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
+Outcome<DrainedTree> read_tree(const std::string& folder) {
   const auto top = DrainDirectory(folder).open();
   if (!top) return problem("{} cannot be read: {}", folder, top.error().text);
-  Found found{folder, {}, {}};
+  Found found{folder, {}, {}, {}};
   if (auto looked = find_manifests_below(found, *top, ""); !looked) return problem(looked.error());
   for (const ManifestFile& file : found.files) found.sizes.erase(file.below);
   for (const auto& [below, size] : found.sizes) {
@@ -168,7 +171,13 @@ Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
     file.unlisted = true;
     file.size_bytes = size;
   }
-  return std::move(found.files);
+  return DrainedTree{std::move(found.files), std::move(found.links)};
+}
+
+Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {
+  auto tree = read_tree(folder);
+  if (!tree) return problem(tree.error());
+  return std::move(tree->files);
 }
 
 std::string fault_of(const Problem& refusal) {

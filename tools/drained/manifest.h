@@ -35,10 +35,19 @@ struct ManifestFile {
 
 /// Parses the entry of the file at `path`.
 ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
+/// A DrainedTree lists what lies below a folder of a drain directory.
+struct DrainedTree {
+  std::vector<ManifestFile> files;  ///< as read_manifests() returns them
+  /// Symbolic links, without those of the pool itself, by path below the folder.
+  std::vector<std::string> links;
+};
+
 /// Lists the files that manifests below a folder name, then all other files there, ordered by path.
 /// Each path begins with the folder. Prints and skips unreadable folders, and manifests that
 /// open_manifest() refuses.
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
+/// As read_manifests(), with the symbolic links.
+Outcome<DrainedTree> read_tree(const std::string& folder);
 /// Says why a file was not opened; the text follows the path.
 std::string fault_of(const Problem& refusal);
 bool matches_manifest(const ManifestPiece& piece, ByteSpan bytes, Namer& namer);

@@ -28,6 +28,17 @@ TEST_CASE("names show the program that has written them") {
   CHECK(best_for({{"latest_checkpointed_iteration.txt"}, {{"iter_0000010", {".metadata"}}}}) ==
         "preset=megatron");
   CHECK(best_for({{}, {{"one", {"inventory.img", "core-1.img"}}}}) == "preset=criu");
+  const std::string process = "a.out_1d64b124afe30f29-40000-66a1b2c3d4e5";
+  CHECK(best_for({{"dmtcp_restart_script.sh", "dmtcp_restart_script_1d64b124-40000-66a1_00001.sh"},
+                  {{"ckpt_1d64b124-40000-66a1_00001", {"ckpt_" + process + ".dmtcp"}}}}) ==
+        "preset=dmtcp-unique");
+  // All checkpoints have the same names: the preset needs another option of DMTCP, as it says.
+  const auto in_place = suggest_policies({{"ckpt_" + process + ".dmtcp", "dmtcp_restart_script.sh"},
+                                          {{"ckpt_" + process + "_files", {"out.txt"}}}});
+  REQUIRE(in_place.size() == 1);
+  CHECK(in_place.front().settings == "preset=dmtcp-unique");
+  CHECK(in_place.front().sets == 0);
+  CHECK(in_place.front().files.find("--enable-unique-checkpoint-filenames") != std::string::npos);
   CHECK(best_for({{"notes.txt"}, {{"src", {"main.c"}}}}).empty());
 }
 
