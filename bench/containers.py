@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import time
 import uuid
@@ -20,10 +21,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 COPIES = (1, 2, 3)
 
-RATIOS = ["save: share of the pause"]
+RATIOS = ["save: share of the pause", "4 ranks of * MiB: lazy restart", "TCP, one stream: in containers",
+          "MPI ring beside *: in containers"]
 FIGURES = ["4 ranks of * MiB: pause", "4 ranks of * MiB: complete", "4 ranks of * MiB: restart", "* ranks of 16 MiB: pause",
            "saved by naming, second set", "set every * s: slow-down", "* copies, set every * s: slow-down",
-           "quiesce: share of the pause", "open and resume: share of the pause"]
+           "quiesce: share of the pause", "open and resume: share of the pause", "TCP, time for a byte *", "fio, *"]
 
 
 def missing():
@@ -78,11 +80,13 @@ class Bench:
             finally:
                 again.end()
 
-    def seconds(self, pool, rounds, *options):
-        """Runs 3 ranks of 32 MiB. Returns the seconds from the first round to the end, and the pauses of the sets in ms."""
+    def seconds(self, pool, rounds, *options, whole=False):
+        """Runs 3 ranks of 32 MiB. Returns the seconds from the first round to the end, and the pauses of the sets in ms.
+        `whole`: the seconds of the whole command."""
+        began = time.monotonic()
         with self.job(pool, 3, 32, rounds, *options) as job:
             job.wait_for("round 0", seconds=120)
-            began = time.monotonic()
+            began = began if whole else time.monotonic()
             if job.wait(1200) != 0:
                 raise Failure(job.err)
             return time.monotonic() - began, [int(ms) for ms in re.findall(r"stood still for (\d+) ms", job.err)]
@@ -149,8 +153,139 @@ def slow_down(report, bench):
         report.add(f"{name}: slow-down", Series(runs, ""), "predicted: pauses alone", Series(model, ""))
 
 
+def lazy_restart(report, bench):
+    """Measures a restart that loads memory on demand, and one that loads all memory first."""
+    turns = 1 if bench.quick else 3
+    ranks, mib = 4, 192
+    with bench.pool() as pool, bench.job(pool, ranks, mib, 100_000, "--nodes", 2) as job:
+        job.wait_for("round 20", seconds=120)
+        job.checkpoint()
+        job.kill()
+        times = {True: [], False: []}
+        for _ in range(turns):
+            for lazy in times:
+                again = bench.boxes.Job(pool, bench.base, job.name, job.name, *(["--lazy"] if lazy else []), command="restart")
+                try:
+                    again.wait_for("runs again from set", "err", 120)
+                    times[lazy].append(int(re.search(r"runs again from set T\d+, (\d+) ms", again.err)[1]))
+                    again.wait_for("round", seconds=120)
+                finally:
+                    again.kill()
+    report.add(f"{ranks} ranks of {mib} MiB: lazy restart", Series(times[True], "ms"), "restart with all memory",
+               Series(times[False], "ms"))
+
+
+PING_PONG = """
+import socket, statistics, sys, time
+name, turns = sys.argv[1], int(sys.argv[2])
+if name == "serve":
+    server = socket.create_server(("0.0.0.0", 7100))
+    link = server.accept()[0]
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while data := link.recv(1):
+        link.sendall(data)
+    sys.exit()
+while True:
+    try:
+        link = socket.create_connection((name, 7100))
+        break
+    except OSError:
+        time.sleep(0.05)
+link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+times = []
+for _ in range(turns):
+    began = time.perf_counter()
+    link.sendall(b"x")
+    link.recv(1)
+    times.append(time.perf_counter() - began)
+print("VALUE", statistics.median(times) * 1e6)
+"""
+TO_PEER = """
+peer=%(peer)s
+%(remote)s "python3 /opt/stdchk-test/ping_pong.py serve 0" & python3 /opt/stdchk-test/ping_pong.py $peer 3000
+wait
+%(remote)s "iperf3 -s -1 >/dev/null" &
+until iperf3 -c $peer -J -t 3 >/tmp/iperf.json 2>/dev/null; do sleep 0.1; done
+python3 -c 'import json; print("VALUE", json.load(open("/tmp/iperf.json"))["end"]["sum_received"]["bits_per_second"] / 1e9)'
+wait
+mkdir -p %(files)s && fio --name=write --directory=%(files)s --rw=write --bs=1M --size=256M --end_fsync=1 --output-format=json \
+  --output=/tmp/fio.json >/dev/null
+python3 -c 'import json; print("VALUE", json.load(open("/tmp/fio.json"))["jobs"][0]["write"]["bw_bytes"] / 1e6)'
+"""
+
+
+class Bare:
+    """Runs programs of the base file system without a container, with this machine's network and processors. The programs
+    see the base below a file system in memory, so that they do not change the base."""
+
+    ENTER = """
+set -e
+mount -t tmpfs tmpfs "$1" && mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=$0,upperdir=$1/upper,workdir=$1/work" "$1/root"
+mount -t proc proc "$1/root/proc" && mount --bind /dev "$1/root/dev"
+root=$1/root && shift && exec chroot "$root" "$@"
+"""
+
+    def __init__(self, base, folder):
+        self.base, self.folder = base, folder / "bare"
+        self.folder.mkdir(exist_ok=True)
+
+    def values(self, script, seconds=300):
+        text = "mount -t tmpfs tmpfs /tmp && mkdir /tmp/files && " + script
+        done = self.boxed(["sh", "-c", text], seconds)
+        return [float(value) for value in re.findall(r"^VALUE (\S+)", done, re.MULTILINE)]
+
+    def boxed(self, words, seconds):
+        done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", self.ENTER, str(self.base.root),
+                               str(self.folder), *words], capture_output=True, text=True, timeout=seconds, check=False)
+        if done.returncode != 0:
+            raise Failure(done.stdout + done.stderr)
+        return done.stdout
+
+    def ring_seconds(self, ranks, mib, rounds, tcp):
+        """Returns the seconds of the ring. `tcp`: MPI takes TCP as in containers; otherwise shared memory."""
+        settings = ["FI_PROVIDER=tcp", "UCX_TLS=tcp,self"] if tcp else []
+        began = time.monotonic()
+        self.boxed(["env", *settings, "mpiexec.mpich", "-n", str(ranks), "/opt/stdchk-test/ring-mpich", str(rounds), str(mib)], 900)
+        return time.monotonic() - began
+
+
+def against_bare(report, bench):
+    """Compares containers with processes on the same machine, as section 4 of the paper does."""
+    made = subprocess.run([bench.boxes.TRIXIE, "--with", "perf"], capture_output=True, text=True, timeout=1200, check=False)
+    if made.returncode != 0:
+        raise Failure(made.stderr)
+    (bench.base.root / "opt" / "stdchk-test" / "ping_pong.py").write_text(PING_PONG)
+    bare = Bare(bench.base, bench.folder)
+    turns = 1 if bench.quick else 3
+    names = [("TCP, time for a byte and its answer", "us"), ("TCP, one stream", "Gbit/s"), ("fio, writing 256 MiB", "MB/s")]
+    outside, inside = [], []
+    with bench.pool() as pool:
+        for _ in range(turns):
+            outside.append(bare.values(TO_PEER % {"peer": "127.0.0.1", "remote": "sh -c", "files": "/tmp/files"}))
+            name = f"b{uuid.uuid4().hex[:8]}"
+            script = TO_PEER % {"peer": f"{name}-r0", "remote": f"/.stdchk/agent {name}-r0", "files": "/var/tmp/files"}
+            job = bench.boxes.Job(pool, bench.base, name, "-n", 1, "--", "sh", "-c", script)
+            try:
+                if job.wait(300) != 0:
+                    raise Failure(job.err)
+                inside.append([float(value) for value in re.findall(r"^VALUE (\S+)", job.out, re.MULTILINE)])
+            finally:
+                job.end()
+        for at, (name, unit) in enumerate(names):
+            report.add(f"{name}: in containers", Series([each[at] for each in inside], unit), "bare",
+                       Series([each[at] for each in outside], unit))
+        rounds = 200 if bench.quick else 1000
+        contained = [bench.seconds(pool, rounds, whole=True)[0] for _ in range(turns)]
+    for tcp, ceiling in ((True, "bare, over TCP"), (False, "bare, over shared memory")):
+        report.add(f"MPI ring beside {ceiling}: in containers", Series(contained, "s"), ceiling,
+                   Series([bare.ring_seconds(3, 32, rounds, tcp) for _ in range(turns)], "s"))
+
+
 def measure(report, folder, quick):
     bench = Bench(pathlib.Path(folder), quick)
     costs(report, bench)
     naming(report, bench)
+    lazy_restart(report, bench)
+    against_bare(report, bench)
     slow_down(report, bench)

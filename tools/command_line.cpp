@@ -371,6 +371,10 @@ void describe(Options& options, RestartOptions& restart) {
       .command_line_only();
   options.count("--timeout", restart.timeout_s, 1, 1000000, "seconds to wait for the other ranks")
       .command_line_only();
+  options
+      .flag("--lazy", restart.lazy,
+            "load memory while a job of stdchk run goes on, and first the pages it touches")
+      .command_line_only();
   add_nodes(options, restart);
   options
       .text("--load", restart.load, "RANK,...",
@@ -514,6 +518,10 @@ void describe(Options& options, RunOptions& run) {
                "save first after a minute, then as often as the cost model of stdchk advise says");
   options.text("--mtbf", run.pace.mtbf, "TIME",
                "mean time between failures of one node, for --advise; default: 1825d");
+  options.text("--policy", run.policy, "KEY=VALUE,...",
+               "policy of the job's sets, such as copies=2; default: keep=2");
+  options.flag("--lazy", run.lazy,
+               "after a restart, load memory while the job runs, and first the pages it touches");
   options.text("--root", run.root, "DIR",
                "base file system of the containers, or an OCI bundle, the same on all nodes");
   options.text("--criu", run.criu, "PROGRAM", "the program that saves processes");

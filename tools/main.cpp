@@ -228,8 +228,13 @@ void add_files(Subcommands& commands, const std::string& invoked_as) {
       "restart", "Loads each rank's image, and waits until all ranks have their images.",
       [invoked_as](auto& restart) {
         RunOptions job;
-        if (!find_job(restart.path, job)) return run_restart(restart, invoked_as);
+        const bool is_job = find_job(restart.path, job);
+        if (!is_job && restart.lazy) {
+          return complain("--lazy: " + restart.path + " is no job of stdchk run on this host");
+        }
+        if (!is_job) return run_restart(restart, invoked_as);
         job.set = restart.set;
+        job.lazy = job.lazy || restart.lazy;
         if (!restart.hosts.empty()) job.hosts.file = restart.hosts;
         return run_job(job, invoked_as);
       });

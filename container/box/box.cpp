@@ -70,6 +70,7 @@ Box::Box(const BoxSettings& settings, std::uint32_t number)
       upper_(folder_ + "/upper"),
       root_(folder_ + "/root"),
       image_(folder_ + "/image"),
+      lazy_(folder_ + "/lazy"),
       network_(settings.tag, number),
       group_(settings.tag, number) {}
 
@@ -131,7 +132,13 @@ Outcome<void> Box::start(const BoxDescription& description, const JobNetwork& ne
   return group_.add(init_);
 }
 
-Outcome<void> Box::stop(Duration deadline) const { return stop_processes(init_, deadline); }
+Outcome<void> Box::stop(Duration deadline) const {
+  // CRIU would leave absent pages out of an image.
+  if (memory_ && memory_->is_loading()) {
+    return problem("its memory is still being loaded from the pool, so it cannot be saved yet");
+  }
+  return stop_processes(init_, deadline);
+}
 
 Outcome<void> Box::settle(Duration deadline) const {
   const auto end = std::chrono::steady_clock::now() + deadline;
@@ -158,6 +165,7 @@ void Box::resume() const {
 
 Outcome<std::uint64_t> Box::save(Duration deadline) {
   discard();
+  memory_.reset();
   cancelled_ = false;
   if (::mkdir(image_.c_str(), 0700) != 0) return problem(errno_text(image_));
   if (auto done = settings_.criu.dump(init_, image_, network_.path(), deadline); !done) {
@@ -188,31 +196,45 @@ Outcome<std::uint64_t> Box::load(const BoxDescription& description, const JobNet
                                  const std::string& path, Duration deadline) {
   remove();
   if (auto done = make_folders(); !done) return problem(std::move(done.error()));
-  if (::mkdir(image_.c_str(), 0700) != 0) return problem(errno_text(image_));
-  if (auto done = unpack_image(path, image_, deadline); !done) {
-    return problem(std::move(done.error()));
-  }
-  const std::uint64_t bytes = bytes_in(image_);
-  if (auto done = unpack_changes(image_ + "/upper.tar", upper_, deadline); !done) {
+  const bool lazy = network.description().lazy;
+  const std::string& images = lazy ? lazy_ : image_;
+  if (auto done = unpack(path, lazy, deadline); !done) return problem(std::move(done.error()));
+  const std::uint64_t bytes = bytes_in(images);
+  if (auto done = unpack_changes(images + "/upper.tar", upper_, deadline); !done) {
     return problem(std::move(done.error()));
   }
   if (auto done = mount(description); !done) return problem(std::move(done.error()));
   if (auto done = network_.make(network, description.address, true); !done) {
     return problem(std::move(done.error()));
   }
-  auto restored = settings_.criu.restore(image_, root_, network_.path(), deadline);
+  auto restored = settings_.criu.restore(images, root_, network_.path(), deadline, lazy);
   if (!restored) return problem(std::move(restored.error()));
   init_ = *restored;
+  if (memory_) {
+    if (auto done = memory_->guard(init_); !done) return problem(std::move(done.error()));
+  }
   if (auto done = group_.make(description.limits); !done) return problem(std::move(done.error()));
   if (auto done = group_.add(init_); !done) return problem(std::move(done.error()));
   discard();
   return bytes;
 }
 
+/// Makes the folder of CRIU's images.
+Outcome<void> Box::unpack(const std::string& path, bool lazy, Duration deadline) {
+  const std::string& images = lazy ? lazy_ : image_;
+  if (::mkdir(images.c_str(), 0700) != 0) return problem(errno_text(images));
+  if (!lazy) return unpack_image(path, images, deadline);
+  auto started = LazyMemory::start(settings_.criu, images, path, deadline);
+  if (!started) return problem(std::move(started.error()));
+  memory_ = std::move(*started);
+  return {};
+}
+
 void Box::remove() {
   discard();
   if (init_ > 0) kill_processes(init_);
   init_ = 0;
+  memory_.reset();
   group_.remove();
   network_.remove();
   while (::umount2(root_.c_str(), MNT_DETACH) == 0) {

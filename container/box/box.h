@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "container/box/control_group.h"
+#include "container/box/lazy_memory.h"
 #include "container/box/network.h"
 #include "container/criu/criu.h"
 #include "container/description/description.h"
@@ -59,7 +61,7 @@ class Box {
   void cancel_store() { cancelled_ = true; }
   void discard();
   /// Makes the container from a file in the pool; its processes are stopped, and its network is
-  /// locked.
+  /// locked. When the network's description says `lazy`, its memory is loaded while it runs.
   Outcome<std::uint64_t> load(const BoxDescription& description, const JobNetwork& network,
                               const std::string& path, Duration deadline);
   void remove();
@@ -86,12 +88,16 @@ class Box {
   Outcome<void> make_folders() const;
   Outcome<void> write_settings(const BoxDescription& description) const;
   Outcome<void> mount(const BoxDescription& description) const;
+  Outcome<void> unpack(const std::string& path, bool lazy, Duration deadline);
 
   const BoxSettings& settings_;
   const std::uint32_t number_;
-  const std::string folder_, upper_, root_, image_;
+  const std::string folder_, upper_, root_;
+  const std::string image_;  ///< a folder of CRIU's images, made by save() and load()
+  const std::string lazy_;   ///< the same, while memory is loaded on demand
   const BoxNetwork network_;
   ControlGroup group_;
+  std::unique_ptr<LazyMemory> memory_;  ///< null: nothing is loaded on demand
   std::atomic<bool> cancelled_ = false;
   Mutex image_mutex_;  ///< held while the image is stored or changed
   pid_t init_ = 0;

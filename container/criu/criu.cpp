@@ -98,16 +98,19 @@ Outcome<void> Criu::dump(pid_t init, const std::string& folder, const std::strin
 }
 
 Outcome<pid_t> Criu::restore(const std::string& folder, const std::string& root,
-                             const std::string& net_namespace, Duration deadline) const {
+                             const std::string& net_namespace, Duration deadline,
+                             bool on_demand) const {
   const std::string pid_file = folder + "/pid";
   std::remove(pid_file.c_str());
-  auto done = run_program(
-      {.words = {program_, "restore", "--images-dir", folder, "--root", root, "--tcp-established",
-                 "--network-lock", "skip", "--manage-cgroups=ignore", "--file-locks",
-                 "--link-remap", "--restore-detached", "--leave-stopped", "--pidfile", pid_file,
-                 "-v2", "--log-file", "restore.log"},
-       .net_namespace = net_namespace,
-       .deadline = deadline});
+  ProgramCall call{
+      .words = {program_, "restore", "--images-dir", folder, "--root", root, "--tcp-established",
+                "--network-lock", "skip", "--manage-cgroups=ignore", "--file-locks", "--link-remap",
+                "--restore-detached", "--leave-stopped", "--pidfile", pid_file, "-v2", "--log-file",
+                "restore.log"},
+      .net_namespace = net_namespace,
+      .deadline = deadline};
+  if (on_demand) call.words.emplace_back("--lazy-pages");
+  const auto done = run_program(call);
   if (!done) {
     const std::string errors = criu_errors(text_of_file(folder + "/restore.log"));
     return problem(errors.empty() ? done.error().text
@@ -118,6 +121,20 @@ Outcome<pid_t> Criu::restore(const std::string& folder, const std::string& root,
   std::from_chars(text.data(), text.data() + text.size(), pid);
   if (pid <= 0) return problem("CRIU has left no process id in " + pid_file);
   return pid;
+}
+
+std::string Criu::memory_socket(const std::string& folder) { return folder + "/lazy-pages.socket"; }
+
+Outcome<void> Criu::serve_memory(const std::string& folder, Duration deadline,
+                                 const std::atomic<bool>& cancelled) const {
+  const auto done = run_program(
+      {.words = {program_, "lazy-pages", "--images-dir", folder, "-v2", "--log-file", "memory.log"},
+       .deadline = deadline,
+       .cancelled = &cancelled});
+  if (done) return {};
+  const std::string errors = criu_errors(text_of_file(folder + "/memory.log"));
+  return problem(errors.empty() ? done.error().text
+                                : "CRIU cannot load memory on demand: " + errors);
 }
 
 }  // namespace stdchk::container

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <string>
 
 #include "container/program/program.h"
@@ -26,8 +27,17 @@ class Criu {
                      Duration deadline) const;
   /// Makes the process tree of `folder` again, stopped. `root` is the mount point of the
   /// container's file system. Returns process 1, which becomes a child of this process.
+  /// `on_demand`: most of the memory stays in the images; serve_memory() gives it to the processes.
   Outcome<pid_t> restore(const std::string& folder, const std::string& root,
-                         const std::string& net_namespace, Duration deadline) const;
+                         const std::string& net_namespace, Duration deadline,
+                         bool on_demand = false) const;
+  /// Gives processes that restore() makes from `folder` their memory: a page when a process touches
+  /// the page, and all others meanwhile. Returns when all memory is loaded. Must run before
+  /// restore() begins: the file memory_socket() of the folder then exists. Without it, absent pages
+  /// read as zeros, so the caller ends the processes when this fails.
+  Outcome<void> serve_memory(const std::string& folder, Duration deadline,
+                             const std::atomic<bool>& cancelled) const;
+  static std::string memory_socket(const std::string& folder);
 
  private:
   const std::string program_;

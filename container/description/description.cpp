@@ -88,6 +88,7 @@ NetworkDescription network_of(const Json& json) {
   read_field(json, "peers", network.peers);
   read_field(json, "folder", network.folder);
   read_field(json, "application", network.application);
+  network.lazy = json.value("lazy", false);
   check(network.number > 0 && network.number <= kNetworkNumberMax, "number");
   check(network.prefix_bits >= 8 && network.prefix_bits <= 30, "prefix_bits");
   check(network.underlay.empty() || is_address(network.underlay), "underlay");
@@ -138,14 +139,15 @@ auto parsed(const std::string& text, const char* what, Make make)
 std::string text_of(const BoxDescription& box) { return json_of(box).dump(); }
 
 std::string text_of(const NetworkDescription& network) {
-  return Json{{"version", kVersion},
-              {"number", network.number},
-              {"prefix_bits", network.prefix_bits},
-              {"underlay", network.underlay},
-              {"peers", network.peers},
-              {"folder", network.folder},
-              {"application", network.application}}
-      .dump();
+  Json json{{"version", kVersion},
+            {"number", network.number},
+            {"prefix_bits", network.prefix_bits},
+            {"underlay", network.underlay},
+            {"peers", network.peers},
+            {"folder", network.folder},
+            {"application", network.application}};
+  if (network.lazy) json["lazy"] = true;
+  return json.dump();
 }
 
 std::string text_of(const SetDescription& set) {

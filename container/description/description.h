@@ -44,6 +44,7 @@ struct NetworkDescription {
   std::vector<std::string> peers;  ///< addresses of the other hosts of the job
   std::string folder;              ///< of the job's sets, in the pool's mount on that node
   std::string application;         ///< A of the set's names A.Ni.Tj
+  bool lazy = false;               ///< containers that are loaded get their memory on demand
   bool operator==(const NetworkDescription&) const = default;
 };
 

@@ -92,6 +92,7 @@ NetworkDescription Coordinator::network_for(NodeId node) const {
   network.underlay = settings_.nodes[node].underlay;
   network.folder = settings_.nodes[node].folder;
   network.application = settings_.job;
+  network.lazy = settings_.lazy;
   std::set<std::string> peers;
   for (const NodeStart& other : settings_.nodes) {
     if (other.underlay != network.underlay) peers.insert(other.underlay);

@@ -42,6 +42,7 @@ struct CoordinatorSettings {
   std::uint32_t prefix_bits = 16;
   std::optional<SetDescription> from;  ///< the set to begin with
   SetId last = 0;                      ///< of `from`: the newest set of the job in the folder
+  bool lazy = false;                   ///< a restart loads memory while the job runs
   /// A node that does not answer for this time is lost.
   Duration silent_max = std::chrono::seconds(5);
   /// The time until the next checkpoint, from the newest one's figures; null: none was taken yet.

@@ -1,11 +1,19 @@
 #include "container/layers/archive.h"
 
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstring>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <vector>
 
+#include "core/base/descriptor.h"
 #include "core/files/own_folder.h"
 
 namespace stdchk::container {
@@ -15,6 +23,36 @@ namespace fs = std::filesystem;
 
 /// Blocks of 512 bytes in a record of 1 MiB: the size of tar's writes.
 constexpr const char* kBlocks = "2048";
+
+/// The names of files with memory begin so.
+constexpr std::string_view kMemory = "pages-";
+constexpr std::uint64_t kTarBlock = 512;
+
+/// The header of a file in a tar archive, as GNU tar writes it (its manual, "Basic Tar Format").
+struct TarHeader {
+  char name[100];
+  char mode[8], user[8], group[8];
+  char size[12];
+  char mtime[12], checksum[8];
+  char type;
+  char rest[355];
+};
+static_assert(sizeof(TarHeader) == kTarBlock);
+
+/// An octal number, or with the first bit set a number of 8 bytes, the highest first.
+std::optional<std::uint64_t> number_in(const char (&field)[12]) {
+  std::uint64_t number = 0;
+  if ((field[0] & '\x80') != 0) {
+    for (std::size_t i = 4; i < sizeof field; ++i) {
+      number = number << 8 | static_cast<unsigned char>(field[i]);
+    }
+    return number;
+  }
+  const char* const end = std::find(field, field + sizeof field, '\0');
+  const auto read = std::from_chars(field, end, number, 8);
+  if (read.ec != std::errc{} || read.ptr == field) return std::nullopt;
+  return number;
+}
 
 Outcome<void> tar(std::vector<std::string> words, Duration deadline,
                   const std::atomic<bool>* cancelled = nullptr) {
@@ -43,7 +81,7 @@ std::vector<std::string> names_in_order(const std::string& folder) {
   }
   std::ranges::sort(names);
   std::stable_partition(names.begin(), names.end(),
-                        [](const auto& name) { return name.starts_with("pages-"); });
+                        [](const auto& name) { return name.starts_with(kMemory); });
   return names;
 }
 
@@ -84,6 +122,41 @@ Outcome<void> unpack_image(const std::string& archive, const std::string& folder
   if (auto good = check_image_folder(archive); !good) return good;
   return tar({"--extract", "--blocking-factor", kBlocks, "--file", archive, "--directory", folder},
              deadline);
+}
+
+Outcome<void> unpack_without_memory(const std::string& archive, const std::string& folder,
+                                    Duration deadline) {
+  if (auto good = check_image_folder(archive); !good) return good;
+  return tar({"--extract", "--seek", "--exclude", "pages-*.img", "--blocking-factor", kBlocks,
+              "--file", archive, "--directory", folder},
+             deadline);
+}
+
+Outcome<std::vector<ArchivedFile>> memory_in(const std::string& archive) {
+  if (auto good = check_image_folder(archive); !good) return problem(std::move(good.error()));
+  const Descriptor file(::open(archive.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat facts {};
+  if (!file || ::fstat(file.get(), &facts) != 0) return problem(errno_text(archive));
+  const auto end = static_cast<std::uint64_t>(facts.st_size);
+  std::vector<ArchivedFile> found;
+  for (std::uint64_t at = 0; end - at >= kTarBlock;) {
+    TarHeader header{};
+    if (::pread(file.get(), &header, sizeof header, static_cast<off_t>(at)) != sizeof header) {
+      return problem(errno_text(archive));
+    }
+    const std::string name(header.name, ::strnlen(header.name, sizeof header.name));
+    const auto bytes = number_in(header.size);
+    if (!name.starts_with(kMemory)) return found;
+    const bool is_file = header.type == '0' || header.type == '\0';
+    if (!is_file || !bytes || *bytes > end - at - kTarBlock ||
+        name.find('/') != std::string::npos) {
+      return problem(fmt::format("{}: the header of {} cannot be read", archive, name));
+    }
+    found.push_back({name, at + kTarBlock, *bytes});
+    at += kTarBlock + (*bytes + kTarBlock - 1) / kTarBlock * kTarBlock;
+    if (at > end) break;
+  }
+  return found;
 }
 
 std::uint64_t bytes_in(const std::string& folder) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "container/program/program.h"
 
@@ -28,6 +29,21 @@ Outcome<std::uint64_t> pack_image(const std::string& folder, const std::string& 
                                   Duration deadline, const std::atomic<bool>& cancelled);
 Outcome<void> unpack_image(const std::string& archive, const std::string& folder,
                            Duration deadline);
+
+/// As unpack_image(), but leaves the memory (pages-*.img) in the archive.
+Outcome<void> unpack_without_memory(const std::string& archive, const std::string& folder,
+                                    Duration deadline);
+
+/// An ArchivedFile is a file's place in an archive, in bytes.
+struct ArchivedFile {
+  std::string name;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  bool operator==(const ArchivedFile&) const = default;
+};
+/// Returns the files with memory, which lie first in the archive. Accepts any bytes. The folder
+/// must belong to this user, as for unpack_image().
+Outcome<std::vector<ArchivedFile>> memory_in(const std::string& archive);
 
 /// Bytes of all files in the folder.
 std::uint64_t bytes_in(const std::string& folder);

@@ -21,7 +21,10 @@ constexpr std::size_t kThreads = 8;
 constexpr auto kLeaseCheck = std::chrono::milliseconds(500);
 /// A settled network is better, but not necessary: TCP sends lost bytes again.
 constexpr auto kSettleMax = std::chrono::milliseconds(500);
+/// After this time an answer does not wait for news of the containers.
+constexpr auto kNewsMax = std::chrono::milliseconds(500);
 constexpr std::size_t kHostNameBytes = 256;
+constexpr const char* kTell = "node.tell";
 /// Limit of an answer's detail (core/messages/stdchk.capnp: Reply.detail).
 constexpr std::size_t kDetailBytesMax = 3500;
 
@@ -40,6 +43,39 @@ bool is_file_name(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
+/// Adds to `reply.boxes[at]` what the files of the container say.
+void add_news(const Box& box, const msg::AskNode& request, msg::AskNode::Reply& reply,
+              std::size_t at) {
+  msg::BoxState& state = reply.boxes[at];
+  state.request = box.newest_request();
+  for (const auto& [command, status] : box.ended_commands()) {
+    state.ended.push_back(command << 32 | status);
+  }
+  if (state.box != 0) return;
+  // Only the launcher asks for commands, and only its output is shown.
+  state.asks = box.asks();
+  reply.output = box.output(false, request.output_from);
+  reply.errors = box.output(true, request.errors_from);
+}
+
+Outcome<void> tell(const Box& box, const msg::TellBox& request) {
+  switch (request.tell) {
+    case Tell::kCommand:
+      return box.give_command(request.number, request.text);
+    case Tell::kAskTaken:
+      return box.take_ask(request.text);
+    case Tell::kAskEnded:
+      return box.end_ask(request.text, request.number);
+    case Tell::kGoesOn:
+      return box.answer("goes-on", request.number);
+    case Tell::kRestarted:
+      return box.answer("restarted", request.number);
+    case Tell::kNotTaken:
+      return box.answer("not-taken", request.number);
+  }
+  return problem("the message says nothing");
+}
+
 std::string host_name() {
   char name[kHostNameBytes] = {};
   ::gethostname(name, sizeof name - 1);
@@ -47,6 +83,20 @@ std::string host_name() {
 }
 
 }  // namespace
+
+/// A Waiting is a request that gets one answer: of the files' thread, or of a timer before that.
+class Node::Waiting {
+ public:
+  explicit Waiting(rpc::Responder respond) : respond_(std::move(respond)) {}
+  void answer(rpc::Answer with) {
+    if (std::exchange(is_answered_, true)) return;
+    respond_(std::move(with));
+  }
+
+ private:
+  rpc::Responder respond_;
+  bool is_answered_ = false;
+};
 
 /// A Visitor is a link of a coordinator.
 class Node::Visitor final : public rpc::PeerHandler {
@@ -73,7 +123,8 @@ Node::Node(Reactor& reactor, BoxSettings settings, std::function<void()> on_leas
       settings_(std::move(settings)),
       on_lease_end_(std::move(on_lease_end)),
       on_network_(std::move(on_network)),
-      executor_("boxes", kThreads) {
+      executor_("boxes", kThreads),
+      files_("box files", 1) {
   check_lease();
 }
 
@@ -114,10 +165,10 @@ void Node::serve(Visitor& visitor, msg::RequestEnvelope envelope, Time deadline,
     return respond(prepare(*request));
   }
   if (const auto* request = std::get_if<msg::AskNode>(&envelope.body)) {
-    return respond(tell_state(*request));
+    return tell_state(*request, std::move(respond));
   }
   if (const auto* request = std::get_if<msg::TellBox>(&envelope.body)) {
-    return respond(tell_box(*request));
+    return tell_box(*request, std::move(respond));
   }
   auto* const request = std::get_if<msg::StepNode>(&envelope.body);
   if (request == nullptr || request->job != job_ || job_.empty()) {
@@ -160,74 +211,73 @@ rpc::Answer Node::prepare(const msg::PrepareNode& request) {
   return msg::Reply(msg::PrepareNode::Reply{host_name(), version_});
 }
 
-rpc::Answer Node::tell_state(const msg::AskNode& request) {
+/// Runs `work` on the files' thread, and answers with what it returns. Not while a step runs.
+void Node::use_files(std::shared_ptr<Waiting> waiting, std::function<rpc::Answer()> work) {
+  ++uses_of_files_;
+  files_.run([this, waiting = std::move(waiting), work = std::move(work)] {
+    auto answer = std::make_shared<rpc::Answer>(work());
+    while (!reactor_.post([this, waiting, answer] {
+      --uses_of_files_;
+      waiting->answer(std::move(*answer));
+      begin_step();
+    })) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+}
+
+/// Answers in time, because the coordinator takes a silent node for lost. When files are slow, the
+/// answer has no news of the containers.
+void Node::tell_state(const msg::AskNode& request, rpc::Responder respond) {
   if (request.job != job_ || job_.empty()) {
-    return refuse(Code::kRefused, "node.ask", "The node does not serve that job.");
+    return respond(refuse(Code::kRefused, "node.ask", "The node does not serve that job."));
   }
   msg::AskNode::Reply reply;
+  std::vector<const Box*> boxes;
   for (const auto& [number, box] : boxes_) {
     msg::BoxState state;
     state.box = number;
     state.running = true;
     // The threads of a running step own the containers.
-    if (!busy_) {
-      if (const auto status = box->exit_status()) {
-        state.running = false;
-        state.exit_status = *status;
-      }
-      state.request = box->newest_request();
-      for (const auto& [command, status] : box->ended_commands()) {
-        state.ended.push_back(command << 32 | status);
-      }
-      // Only the launcher asks for commands.
-      if (number == 0) state.asks = box->asks();
+    const auto status = busy_ ? std::nullopt : box->exit_status();
+    if (status) {
+      state.running = false;
+      state.exit_status = *status;
     }
     reply.boxes.push_back(std::move(state));
+    boxes.push_back(box.get());
   }
-  if (const auto first = boxes_.find(0); first != boxes_.end() && !busy_) {
-    reply.output = first->second->output(false, request.output_from);
-    reply.errors = first->second->output(true, request.errors_from);
-  }
-  return msg::Reply(std::move(reply));
+  if (busy_ || uses_of_files_ > 0 || boxes.empty()) return respond(msg::Reply(std::move(reply)));
+  auto waiting = std::make_shared<Waiting>(std::move(respond));
+  reactor_.schedule_after(
+      kNewsMax, [waiting, reply]() mutable { waiting->answer(msg::Reply(std::move(reply))); });
+  use_files(waiting, [request, reply, boxes = std::move(boxes)]() mutable -> rpc::Answer {
+    for (std::size_t i = 0; i < boxes.size(); ++i) add_news(*boxes[i], request, reply, i);
+    return msg::Reply(std::move(reply));
+  });
 }
 
-rpc::Answer Node::tell_box(const msg::TellBox& request) {
-  constexpr const char* kWhere = "node.tell";
+void Node::tell_box(const msg::TellBox& request, rpc::Responder respond) {
   const auto found = boxes_.find(request.box);
   if (request.job != job_ || found == boxes_.end()) {
-    return refuse(Code::kNotFound, kWhere, "The node has no such container.");
+    return respond(refuse(Code::kNotFound, kTell, "The node has no such container."));
   }
-  if (busy_) return refuse(Code::kBusy, kWhere, "A step works on the containers.");
-  Box& box = *found->second;
-  Outcome<void> done = problem("the message says nothing");
-  switch (request.tell) {
-    case Tell::kCommand:
-      done = box.give_command(request.number, request.text);
-      break;
-    case Tell::kAskTaken:
-    case Tell::kAskEnded:
-      if (!is_file_name(request.text)) {
-        return refuse(Code::kInvalidArgument, kWhere, "The name of the command is no file name.");
-      }
-      done = request.tell == Tell::kAskTaken ? box.take_ask(request.text)
-                                             : box.end_ask(request.text, request.number);
-      break;
-    case Tell::kGoesOn:
-      done = box.answer("goes-on", request.number);
-      break;
-    case Tell::kRestarted:
-      done = box.answer("restarted", request.number);
-      break;
-    case Tell::kNotTaken:
-      done = box.answer("not-taken", request.number);
-      break;
+  if (busy_) return respond(refuse(Code::kBusy, kTell, "A step works on the containers."));
+  const bool names_ask = request.tell == Tell::kAskTaken || request.tell == Tell::kAskEnded;
+  if (names_ask && !is_file_name(request.text)) {
+    return respond(
+        refuse(Code::kInvalidArgument, kTell, "The name of the command is no file name."));
   }
-  if (!done) return refuse(Code::kSystem, kWhere, done.error().text);
-  return msg::Reply(msg::TellBox::Reply{});
+  auto waiting = std::make_shared<Waiting>(std::move(respond));
+  use_files(std::move(waiting), [&box = *found->second, request]() -> rpc::Answer {
+    const auto done = tell(box, request);
+    if (!done) return refuse(Code::kSystem, kTell, done.error().text);
+    return msg::Reply(msg::TellBox::Reply{});
+  });
 }
 
 void Node::begin_step() {
-  if (busy_ || steps_.empty()) return;
+  if (busy_ || uses_of_files_ > 0 || steps_.empty()) return;
   busy_ = true;
   run_step(steps_.front());
 }

@@ -20,7 +20,8 @@ namespace stdchk::container {
 ///
 /// Owns: the containers and their network on this host.
 /// Threads: the reactor's. Steps run on the executor's threads, one step after the other; `store`
-///   runs beside later steps.
+///   runs beside later steps. Files that containers share are read and written by one more thread,
+///   between the steps.
 /// Errors: a step that fails for any container is answered with kSystem and a sentence for each.
 /// Limits: one job. After a lease without a request of the coordinator, it calls `on_lease_end`.
 class Node final : public transport::AcceptHandler {
@@ -36,6 +37,7 @@ class Node final : public transport::AcceptHandler {
 
  private:
   class Visitor;
+  class Waiting;
   struct Step {
     msg::StepNode request;
     Time deadline;
@@ -48,8 +50,9 @@ class Node final : public transport::AcceptHandler {
 
   void serve(Visitor& visitor, msg::RequestEnvelope request, Time deadline, rpc::Responder respond);
   rpc::Answer prepare(const msg::PrepareNode& request);
-  rpc::Answer tell_state(const msg::AskNode& request);
-  rpc::Answer tell_box(const msg::TellBox& request);
+  void tell_state(const msg::AskNode& request, rpc::Responder respond);
+  void tell_box(const msg::TellBox& request, rpc::Responder respond);
+  void use_files(std::shared_ptr<Waiting> waiting, std::function<rpc::Answer()> work);
   void begin_step();
   void run_step(const std::shared_ptr<Step>& step);
   Outcome<Work> work_of(const Step& step, const msg::BoxOrder& order);
@@ -65,6 +68,7 @@ class Node final : public transport::AcceptHandler {
   const std::function<void()> on_lease_end_;
   const std::function<void(const NetworkDescription&)> on_network_;
   ThreadExecutor executor_;
+  ThreadExecutor files_;
   std::list<std::unique_ptr<Visitor>> visitors_;
   std::string job_;
   std::string version_;                  ///< of CRIU
@@ -72,6 +76,7 @@ class Node final : public transport::AcceptHandler {
   std::map<std::uint32_t, std::unique_ptr<Box>> boxes_;
   std::deque<std::shared_ptr<Step>> steps_;  ///< the first one runs
   bool busy_ = false;
+  std::size_t uses_of_files_ = 0;  ///< under way; no step begins before their end
   Duration lease_{};
   Time heard_{};
   bool lease_over_ = false;

@@ -166,6 +166,16 @@ place=$(grep -nx -m 1 "$1" "$PBS_NODEFILE") || exit 255
 said=$("$PBS_STAND_IN/tm/pbsdsh" -n $((${place%%:*} - 1)) -- sh -c "$(cat)")
 [[ -z $said ]]
 """
+    # Stands in for ssh with its input and output: SSH HOST TEXT.
+    SSH = """#!/bin/bash
+[[ $# == 2 ]] && grep -qx "$1" "$PBS_NODEFILE" || exit 255
+request=$PBS_STAND_IN/shell.$$.$RANDOM
+mkfifo "$request.in" "$request.out"
+printf '%s\\0' "$1" "$2" >"$request.new"
+mv "$request.new" "$request.wanted"
+cat <&0 >"$request.in" &
+exec cat "$request.out"
+"""
     # Open MPI's way through pbs_tmrsh needs more of PBS than there is here: a task for each line of the host file.
     MPIRUN = """#!/bin/bash
 # mpirun --hostfile FILE [--mca NAME VALUE]... COMMAND...
@@ -187,7 +197,7 @@ wait
         (self.folder / pbsdsh).parent.mkdir(parents=True)
         self.tasks = []
         self.over = threading.Event()
-        for name, text in ((pbsdsh, self.PBSDSH), ("mpirun", self.MPIRUN), ("rsh", self.RSH)):
+        for name, text in ((pbsdsh, self.PBSDSH), ("mpirun", self.MPIRUN), ("rsh", self.RSH), ("ssh", self.SSH)):
             (self.folder / name).write_text(text)
             (self.folder / name).chmod(0o755)
         # Each node has two processors, so two lines.
@@ -206,7 +216,21 @@ wait
                 task = threading.Thread(target=self.task, args=(words, request.with_suffix(".status")))
                 task.start()
                 self.tasks.append(task)
+            for request in self.folder.glob("*.wanted"):
+                words = request.read_bytes().decode().split("\0")[:-1]
+                request.unlink()
+                task = threading.Thread(target=self.shell, args=(request, *words))
+                task.start()
+                self.tasks.append(task)
             time.sleep(0.02)
+
+    def shell(self, request, node, text):
+        """Runs a text on a node with all of its input, and passes its output on."""
+        # A program that opens /dev/stdin needs a pipe without a name there, as ssh gives it.
+        given = request.with_suffix(".in").read_bytes()
+        with open(request.with_suffix(".out"), "wb") as said:
+            subprocess.run([CLUSTER, "run", "-w", node, "env", "-i", f"PATH={os.environ['PATH']}", "sh", "-c", text],
+                           input=given, stdout=said, env=self.cluster.environment, timeout=600, check=False)
 
     def task(self, words, status):
         done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL,
@@ -215,12 +239,13 @@ wait
         temporary.write_text(str(done.returncode))
         temporary.rename(status)
 
-    def run(self, script):
+    def run(self, script, seconds=60):
         path = self.folder / "job.sh"
         path.write_text(f"cd {self.folder}\n{script}\n")
-        return self.cluster.on(
-            self.nodes[0], "env", f"PATH={self.folder}:{BIN}:{os.environ['PATH']}", "PBS_JOBID=7.server",
-            f"PBS_NODEFILE={self.folder}/nodefile", f"PBS_STAND_IN={self.folder}", "bash", path, check=False)
+        return self.cluster.call(
+            "run", "-w", self.nodes[0], "env", f"PATH={self.folder}:{BIN}:{os.environ['PATH']}", "PBS_JOBID=7.server",
+            f"PBS_NODEFILE={self.folder}/nodefile", f"PBS_STAND_IN={self.folder}", "bash", path, check=False,
+            seconds=seconds)
 
     def end(self):
         self.over.set()

@@ -66,6 +66,48 @@ def test_a_job_that_was_saved_and_killed_has_the_result_of_an_undisturbed_run(po
     assert len(rounds) >= 9
 
 
+def test_a_lazy_restart_has_the_result_and_its_next_set_has_all_memory(pool, base):
+    with job(pool, base, "-n", 3, "--nodes", 2, *ring("mpich", "200", "32")) as straight:
+        assert straight.wait() == 0, straight.err
+    with job(pool, base, "-n", 3, "--nodes", 2, *ring("mpich", "200", "32")) as first:
+        first.wait_for("round 20")
+        first.checkpoint()
+        first.kill()
+        with job(pool, base, first.name, "--lazy", command="restart", name=first.name) as second:
+            second.wait_for("runs again from set T1", "err")
+            # A set is refused until all memory is loaded.
+            wait_until(lambda: run(BIN / "stdchk", "checkpoint", first.name, env=second.environment,
+                                   check=False).returncode == 0, "a set after the lazy restart")
+            log = pathlib.Path(f"/tmp/stdchk-{os.geteuid()}/runs/{first.name}/node-0.log").read_text()
+            assert "memory was loaded on demand" in log
+            second.kill()
+            with job(pool, base, first.name, command="restart", name=first.name) as third:
+                third.wait_for("runs again from set T", "err")
+                assert third.wait() == 0, third.err
+    assert third.result() == straight.result() and "200 lines" in third.result()
+    assert "round 0" not in (second.out + third.out)
+
+
+@pytest.mark.skipif(not os.environ.get("STDCHK_TEST_CONTAINER"), reason="a part of scripts/check container: 1 GiB of memory")
+def test_a_lazy_restart_whose_memory_fails_goes_back_to_the_set(pool, base):
+    words = ring("mpich", "120", "200")
+    with job(pool, base, "-n", 3, *words) as straight:
+        assert straight.wait() == 0, straight.err
+    with job(pool, base, "-n", 3, *words) as first:
+        first.wait_for("round 20")
+        first.checkpoint()
+        first.kill()
+        with job(pool, base, first.name, "--lazy", command="restart", name=first.name) as second:
+            second.wait_for("runs again from set T1", "err")
+            servers = run("pgrep", "-f", f"lazy-pages --images-dir /tmp/stdchk-{os.geteuid()}/runs/{first.name}/", check=False)
+            assert servers.stdout, "the memory was loaded before the test could disturb that"
+            os.kill(int(servers.stdout.split()[0]), signal.SIGKILL)
+            second.wait_for("has ended", "err")
+            assert second.wait() == 0, second.err
+    assert second.err.count("runs again from set T1") == 2
+    assert second.result() == straight.result()
+
+
 def test_a_lost_node_costs_a_step_back_and_not_the_job(pool, base):
     with job(pool, base, "-n", 3, "--nodes", 3, "--spares", 1, "--lease", 2, *ring("mpich", "200", "4")) as one:
         one.wait_for("round 20")

@@ -113,6 +113,8 @@ def test_the_daemon_of_a_node_uses_no_work_folder_that_another_user_can_change(t
     assert list(planted.iterdir()) == []
     done = run(BIN / "stdchk-container", *words, "--work", "here", check=False, cwd=tree)
     assert done.returncode == 1 and "is not an absolute path" in done.stderr
+    done = run(*as_user(OTHER), programs_for_all(tree / "bin") / "stdchk-container", *words, "--work", tree / "own", check=False)
+    assert done.returncode == 1 and "containers need root on this host" in done.stderr
 
 
 def test_a_job_saves_nothing_in_another_users_folder(pool):

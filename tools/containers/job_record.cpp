@@ -65,6 +65,8 @@ Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
                     {"retries", options.retries},
                     {"every", options.pace.every},
                     {"mtbf", options.pace.mtbf},
+                    {"policy", options.policy},
+                    {"lazy", options.lazy},
                     {"root", options.root},
                     {"criu", options.criu},
                     {"lease_s", options.lease_s},
@@ -94,6 +96,8 @@ Outcome<RunOptions> load_job(const std::string& job) {
     read_field(record, "retries", options.retries);
     read_field(record, "every", options.pace.every);
     options.pace.mtbf = record.value("mtbf", "");
+    options.policy = record.value("policy", "");
+    options.lazy = record.value("lazy", false);
     options.hosts.in_job = record.value("in_job", false);
     read_field(record, "root", options.root);
     read_field(record, "criu", options.criu);

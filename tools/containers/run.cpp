@@ -87,8 +87,9 @@ Outcome<void> make_set_folder(const PoolRecord& pool, const RunOptions& options,
   if (!own) return problem("{}", own.error().text);
   auto located = locate(pool.directory, folder);
   if (!located) return problem(located.error());
-  const auto policy = parse_policy(fmt::format("images={} keep=2", options.ranks + 2));
-  if (!policy) return problem("{}", policy.error().text);
+  const auto policy =
+      parse_policy(fmt::format("keep=2 {} images={}", options.policy, options.ranks + 2));
+  if (!policy) return problem("--policy: {}", policy.error().text);
   const Status done = located->filesystem->set_policy(located->attributes.id, *policy);
   if (!done) return failed(folder, done.error());
   return {};
@@ -256,6 +257,7 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord
   settings.spares = options.hosts.spares;
   settings.limits.restarts_max = options.retries;
   settings.limits.lease = std::chrono::seconds(options.lease_s);
+  settings.lazy = options.lazy;
   settings.silent_max = settings.limits.lease / 2;
   if (!options.from.empty()) {
     const auto own = OwnFolder::open(folder, kSetRules);

@@ -51,6 +51,9 @@ TEST_CASE("descriptions that are written are read equally") {
   network.folder = "/tmp/pool/job";
   network.application = "job";
   CHECK(parse_network(text_of(network)) == network);
+  CHECK(text_of(network).find("lazy") == std::string::npos);
+  network.lazy = true;
+  CHECK(parse_network(text_of(network)) == network);
 }
 
 TEST_CASE("a description's bytes stay what they are: later versions must read them") {
