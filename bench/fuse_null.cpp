@@ -21,6 +21,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -36,8 +37,8 @@ struct File {
 /// The whole state. Files are never freed, so a node number is an index.
 struct Null {
   std::mutex mutex;
-  std::deque<File> files;  // index 0: the root
-  std::map<std::string, fuse_ino_t> names;
+  std::deque<File> files;                                          // index 0: the root
+  std::map<std::pair<fuse_ino_t, std::string>, fuse_ino_t> names;  ///< by directory and name
   bool direct = true;
   bool writeback = false;
 } g_null;  // global, because libfuse's callbacks share it
@@ -83,11 +84,11 @@ void on_init(void*, fuse_conn_info* connection) {
   if (g_null.writeback) connection->want |= connection->capable & FUSE_CAP_WRITEBACK_CACHE;
 }
 
-void on_lookup(fuse_req_t request, fuse_ino_t, const char* name) {
+void on_lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
   fuse_ino_t node = 0;
   {
     std::scoped_lock lock(g_null.mutex);
-    auto found = g_null.names.find(name);
+    auto found = g_null.names.find({parent, name});
     if (found != g_null.names.end()) node = found->second;
   }
   if (node == 0) {
@@ -119,19 +120,28 @@ void prepare(fuse_file_info* info) {
   info->keep_cache = false;
 }
 
-void on_create(fuse_req_t request, fuse_ino_t, const char* name, mode_t mode,
-               fuse_file_info* info) {
+fuse_entry_param make(fuse_ino_t parent, const char* name, mode_t mode) {
   fuse_ino_t node = 0;
   {
     std::scoped_lock lock(g_null.mutex);
     File& file = g_null.files.emplace_back();
-    file.mode = S_IFREG | (mode & 07777);
+    file.mode = mode;
     node = g_null.files.size();
-    g_null.names[name] = node;
+    g_null.names[{parent, name}] = node;
   }
+  return entry_of(node);
+}
+
+void on_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
+               fuse_file_info* info) {
   prepare(info);
-  fuse_entry_param entry = entry_of(node);
+  fuse_entry_param entry = make(parent, name, S_IFREG | (mode & 07777));
   fuse_reply_create(request, &entry, info);
+}
+
+void on_mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode) {
+  fuse_entry_param entry = make(parent, name, S_IFDIR | (mode & 07777));
+  fuse_reply_entry(request, &entry);
 }
 
 void on_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info) {
@@ -158,9 +168,26 @@ void on_read(fuse_req_t request, fuse_ino_t node, std::size_t size, off_t offset
   fuse_reply_buf(request, buffer(), count);
 }
 
-void on_unlink(fuse_req_t request, fuse_ino_t, const char* name) {
-  std::scoped_lock lock(g_null.mutex);
-  fuse_reply_err(request, g_null.names.erase(name) > 0 ? 0 : ENOENT);
+/// unlink and rmdir: directories may have entries.
+void on_remove(fuse_req_t request, fuse_ino_t parent, const char* name) {
+  std::size_t removed = 0;
+  {
+    std::scoped_lock lock(g_null.mutex);
+    removed = g_null.names.erase({parent, name});
+  }
+  fuse_reply_err(request, removed > 0 ? 0 : ENOENT);
+}
+
+void on_rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_ino_t to,
+               const char* new_name, unsigned) {
+  bool is_known = false;
+  {
+    std::scoped_lock lock(g_null.mutex);
+    const auto found = g_null.names.extract({from, name});
+    is_known = !found.empty();
+    if (is_known) g_null.names[{to, new_name}] = found.mapped();
+  }
+  fuse_reply_err(request, is_known ? 0 : ENOENT);
 }
 
 void on_readdir(fuse_req_t request, fuse_ino_t, std::size_t, off_t, fuse_file_info*) {
@@ -178,7 +205,10 @@ fuse_lowlevel_ops make_operations() {
   ops.open = on_open;
   ops.write = on_write;
   ops.read = on_read;
-  ops.unlink = on_unlink;
+  ops.mkdir = on_mkdir;
+  ops.unlink = on_remove;
+  ops.rmdir = on_remove;
+  ops.rename = on_rename;
   ops.readdir = on_readdir;
   return ops;
 }

@@ -1,7 +1,7 @@
 // Measures plain POSIX input and output of several file systems in turns. Measures: writing a new
-// image (OT: file size / (open until close returns)), reading an image, and creating, looking up
-// and removing empty files. Prints one JSON object for each directory and measure, with the value
-// of each round.
+// image (OT: file size / (open until close returns)), reading an image, and changing names of empty
+// files and directories. Prints one JSON object for each directory and measure, with the value of
+// each round.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -34,6 +34,8 @@ struct Settings {
   std::uint32_t rounds = 5;
   std::uint32_t writers = 1;
   std::uint32_t files = 2000;
+  std::uint32_t together = 1;  ///< directories whose names are changed at once
+  std::uint32_t server = 0;    ///< process whose processor time is measured; 0: none
   bool keep = false;
 };
 
@@ -141,27 +143,81 @@ double syncs_a_second(const std::string& path, std::uint32_t records) {
   return records / took;
 }
 
+/// A NameTest is a kind of operation. A round applies it to all its names.
+struct NameTest {
+  const char* what;
+  std::function<bool(const std::string& path)> work;
+};
+
+bool create(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT, 0644);
+  return fd >= 0 && ::close(fd) == 0;
+}
+
+bool look(const std::string& path) {
+  struct stat attributes {};
+  return ::stat(path.c_str(), &attributes) == 0;
+}
+
+/// The operations, in the order of a round. The first stat of a new file may be a request to the
+/// server. The second stat is answered from the kernel's cache where that is allowed.
+const std::vector<NameTest>& name_tests() {
+  static const std::vector<NameTest> tests{
+      {"create", create},
+      {"stat", look},
+      {"stat again", look},
+      {"rename",
+       [](const std::string& path) {
+         return ::rename(path.c_str(), (path + ".moved").c_str()) == 0;
+       }},
+      {"unlink", [](const std::string& path) { return ::unlink((path + ".moved").c_str()) == 0; }},
+      {"mkdir", [](const std::string& path) { return ::mkdir(path.c_str(), 0755) == 0; }},
+      {"rmdir", [](const std::string& path) { return ::rmdir(path.c_str()) == 0; }}};
+  return tests;
+}
+
+/// Applies the operation to all names of the round. Each of `directories` gets a thread, and the
+/// threads run together. Returns operations a second, of all threads together.
+double names_a_second(const Settings& settings, const std::vector<std::string>& directories,
+                      std::uint32_t round, const NameTest& test) {
+  const auto work = [&](const std::string& directory) {
+    for (std::uint32_t i = 0; i < settings.files; ++i) {
+      const std::string path =
+          directory + "/meta." + std::to_string(round) + "." + std::to_string(i);
+      if (!test.work(path)) give_up_call(std::string("cannot ") + test.what + " " + path);
+    }
+  };
+  const auto start = Timer::now();
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < directories.size(); ++i) {
+    others.emplace_back([&work, &directory = directories[i]] { work(directory); });
+  }
+  work(directories.front());
+  for (auto& thread : others) thread.join();
+  return static_cast<double>(settings.files * directories.size()) / seconds_since(start);
+}
+
+/// Measures groups of `settings.together` directories. The first directory's name stands for its
+/// group.
 Figures measure_metadata(const Settings& settings) {
-  return take_turns(settings, [&](const std::string& directory, std::uint32_t round) {
-    const auto rate = [&](const char* what, const std::function<bool(const char*)>& work) {
-      const auto start = Timer::now();
-      for (std::uint32_t i = 0; i < settings.files; ++i) {
-        const std::string path =
-            directory + "/meta." + std::to_string(round) + "." + std::to_string(i);
-        if (!work(path.c_str())) give_up_call(std::string("cannot ") + what + " " + path);
-      }
-      return settings.files / seconds_since(start);
-    };
+  std::map<std::string, std::vector<std::string>> groups;
+  Settings first = settings;
+  first.directories.clear();
+  for (std::size_t i = 0; i < settings.directories.size(); ++i) {
+    if (i % settings.together == 0) first.directories.push_back(settings.directories[i]);
+    groups[first.directories.back()].push_back(settings.directories[i]);
+  }
+  return take_turns(first, [&](const std::string& directory, std::uint32_t round) {
     Values values;
-    values["create"] = rate("create", [](const char* path) {
-      const int fd = ::open(path, O_WRONLY | O_CREAT, 0644);
-      return fd >= 0 && ::close(fd) == 0;
-    });
-    values["stat"] = rate("stat", [](const char* path) {
-      struct stat attributes {};
-      return ::stat(path, &attributes) == 0;
-    });
-    values["unlink"] = rate("unlink", [](const char* path) { return ::unlink(path) == 0; });
+    for (const NameTest& test : name_tests()) {
+      const auto server = static_cast<pid_t>(settings.server);
+      const double before = server > 0 ? cpu_seconds(server) : 0;
+      values[test.what] = names_a_second(settings, groups.at(directory), round, test);
+      if (server == 0) continue;
+      const double all = static_cast<double>(settings.files) * settings.together;
+      const double spent = cpu_seconds(server) - before;
+      values[std::string(test.what) + ", server"] = spent / all * 1e6;
+    }
     values["append and sync"] = syncs_a_second(directory + "/meta.log", settings.files / 10);
     return values;
   });
@@ -199,6 +255,10 @@ int main(int argc, char** argv) {
   options.count("--rounds", settings.rounds, 1, 1000, "that count; one more goes before them");
   options.count("--writers", settings.writers, 1, 64, "threads that write an image each");
   options.count("--files", settings.files, 1, 1u << 20, "of the metadata rounds");
+  options.count("--together", settings.together, 1, 64,
+                "directories in which names are changed at once, by a thread in each");
+  options.count("--server", settings.server, 0, 1 << 22,
+                "process whose processor time for each name is measured, in us");
   options.flag("--keep", settings.keep, "leave the written images in place");
   if (const auto status = options.parse_or_exit(argc, argv)) return *status;
   if (mode == "dump") return bench::dump(settings);
