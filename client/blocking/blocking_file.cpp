@@ -127,13 +127,14 @@ Status BlockingFile::usable() const {
   return {};
 }
 
-/// Repeats `step` until it ends. The deadline starts anew whenever `progress()` has changed,
+/// Repeats `step` until it ends; see BlockingQuestions::wait() for `changed`. The deadline starts anew whenever `progress()` has changed,
 /// because a large call may take longer than one deadline.
 template <class Progress, class Step>
-Status BlockingFile::repeat_while_progressing(Lock& lock, Progress progress, Step step) {
+Status BlockingFile::repeat_while_progressing(Lock& lock, Progress progress, Step step,
+                                              CondVar* changed) {
   for (;;) {
     const auto before = progress();
-    Status status = filesystem_.wait(lock, filesystem_.deadline(), step);
+    Status status = filesystem_.wait(lock, filesystem_.deadline(), step, changed);
     const bool late = !status.has_value() && status.error().code == Code::kDeadline;
     if (!late || progress() == before) return status;
   }
@@ -276,7 +277,8 @@ Status BlockingFile::wait_for(Lock& lock, const std::function<Result<CompletionP
       [&]() STDCHK_REQUIRES(engine_lock) -> Status {
         if (!done->done()) return fail(Code::kWouldBlock, "client.file");
         return *done->status;
-      });
+      },
+      &done->ended);
 }
 
 Status BlockingFile::sync() {
@@ -409,7 +411,7 @@ Status BlockingFile::leave(Lock& lock) {
   const auto begin = [&]() STDCHK_REQUIRES(engine_lock) -> Result<CompletionPtr> {
     if (session->openers == 1 || dirty(lock)) return begin_commit(session->openers == 1);
     auto nothing = std::make_shared<Completion>();
-    nothing->status = Status{};
+    nothing->end({});
     return nothing;
   };
   Status status;

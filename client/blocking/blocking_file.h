@@ -57,8 +57,8 @@ class BlockingFile final : public File {
   void count_written(std::uint64_t bytes, Time began) STDCHK_REQUIRES(engine_lock);
   void count_close() STDCHK_REQUIRES(engine_lock);
   template <class Progress, class Step>
-  Status repeat_while_progressing(Lock& lock, Progress progress, Step step)
-      STDCHK_REQUIRES(engine_lock);
+  Status repeat_while_progressing(Lock& lock, Progress progress, Step step,
+                                  CondVar* changed = nullptr) STDCHK_REQUIRES(engine_lock);
   Status wait_for(Lock& lock, const std::function<Result<CompletionPtr>()>& begin)
       STDCHK_REQUIRES(engine_lock);
   Result<CompletionPtr> begin_commit(bool end) STDCHK_REQUIRES(engine_lock);

@@ -31,6 +31,11 @@ class BufferOwner final : public WindowBufferOwner {
   Engine& engine_;
 };
 
+/// Ends a session at once that is ending later. The caller waits for its end.
+void end_now(Session& session) STDCHK_REQUIRES(engine_lock) {
+  [[maybe_unused]] const auto ends_already = session.start_commit(true);
+}
+
 std::string this_host() {
   char name[256] = {};
   ::gethostname(name, sizeof(name) - 1);
@@ -148,6 +153,7 @@ Status BlockingFilesystem::wait_for_early_close(FileId file) {
     const bool waits = session != nullptr &&
                        (session->ending() || session->committer().promised()) &&
                        !session->error().has_value();
+    if (waits && session->ending()) end_now(*session);
     return waits ? fail(Code::kWouldBlock, "client.open") : Status{};
   }));
   const auto lost = engine().sessions().take_lost(file);
@@ -189,8 +195,9 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_writer(FileId file, OpenF
     SessionPtr session;
     STDCHK_TRY(wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
       session = engine().sessions().find(file);
-      if (session != nullptr && session->ending()) return fail(Code::kWouldBlock, "client.open");
-      return {};
+      if (session == nullptr || !session->ending()) return {};
+      end_now(*session);
+      return fail(Code::kWouldBlock, "client.open");
     }));
     if (session != nullptr) {
       auto shared = share(lock, session, flags, started);
@@ -211,10 +218,11 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
   const FileId parent = request.parent;
   Lock lock(engine().shared().mutex);
   const auto opening = engine().open_session(std::move(request));
-  const Status opened = wait(lock, deadline(), [&]() STDCHK_REQUIRES(engine_lock) -> Status {
+  const auto answered = [&]() STDCHK_REQUIRES(engine_lock) -> Status {
     if (!opening->status.has_value()) return fail(Code::kWouldBlock, "client.open");
     return *opening->status;
-  });
+  };
+  const Status opened = wait(lock, deadline(), answered, &opening->answered);
   STDCHK_TRY(opened);
   if (!name.empty()) {
     // The directory's own attributes change at the file's first commit, so they stay valid until
@@ -276,6 +284,10 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
           engine().sessions().find(entry->attributes->id) != nullptr) {
         known = entry->attributes->id;
       }
+      // A negative cache entry means: the manager found no file less than a cache lease ago. Then no
+      // session here writes a file of that name. A mount's kernel looks names up before a create.
+      const bool is_free = entry.has_value() && !entry->attributes.has_value();
+      writing = writing && !is_free;
     }
     if (!known && writing) {
       // The cache may have dropped a name whose session is still committing: ask the manager.

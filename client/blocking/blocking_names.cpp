@@ -181,12 +181,17 @@ Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& chang
   return with_session_state(reply.attributes);
 }
 
-/// Drops a negative cache entry for the name, and caches the attributes of the new file or folder.
-template <class Reply>
-Result<Attributes> BlockingNames::made(FileId parent, std::string_view name,
-                                       const Result<Reply>& reply) {
-  forget(parent, name, FileId{});
-  if (!reply.has_value()) return fail(reply.error());
+/// Asks for a new file or folder. Drops a negative cache entry for its name, and caches its
+/// attributes.
+template <class R>
+Result<Attributes> BlockingNames::make(R request) {
+  const FileId parent = request.parent;
+  const std::string name = request.name;
+  const auto reply = ask_for(std::move(request), {parent});
+  if (!reply.has_value()) {
+    forget(parent, name, FileId{});
+    return fail(reply.error());
+  }
   remember(parent, name, reply->attributes);
   return reply->attributes;
 }
@@ -194,17 +199,14 @@ Result<Attributes> BlockingNames::made(FileId parent, std::string_view name,
 Result<Attributes> BlockingNames::make_directory(FileId parent, std::string_view name,
                                                  Owner owner) {
   STDCHK_TRY(check_name(name));
-  return made(
-      parent, name,
-      ask_for(msg::MakeDirectory{{}, parent, std::string(name), owner.mode, owner.uid, owner.gid}));
+  return make(msg::MakeDirectory{{}, parent, std::string(name), owner.mode, owner.uid, owner.gid});
 }
 
 Result<Attributes> BlockingNames::make_symlink(FileId parent, std::string_view name,
                                                std::string_view target, Owner owner) {
   STDCHK_TRY(check_name(name));
-  return made(parent, name,
-              ask_for(msg::MakeSymlink{
-                  {}, parent, std::string(name), std::string(target), owner.uid, owner.gid}));
+  return make(
+      msg::MakeSymlink{{}, parent, std::string(name), std::string(target), owner.uid, owner.gid});
 }
 
 Result<std::string> BlockingNames::read_symlink(FileId file) {
@@ -215,14 +217,13 @@ Result<std::string> BlockingNames::read_symlink(FileId file) {
 Result<Attributes> BlockingNames::make_node(FileId parent, std::string_view name, FileType type,
                                             Owner owner, std::uint32_t device) {
   STDCHK_TRY(check_name(name));
-  return made(parent, name,
-              ask_for(msg::MakeNode{
-                  {}, parent, std::string(name), type, owner.mode, owner.uid, owner.gid, device}));
+  return make(
+      msg::MakeNode{{}, parent, std::string(name), type, owner.mode, owner.uid, owner.gid, device});
 }
 
 Result<Attributes> BlockingNames::make_link(FileId file, FileId parent, std::string_view name) {
   STDCHK_TRY(check_name(name));
-  return made(parent, name, ask_for(msg::MakeLink{{}, file, parent, std::string(name)}));
+  return make(msg::MakeLink{{}, file, parent, std::string(name)});
 }
 
 /// After a repeated call, the manager's answer does not name the file: the caller must ask.
@@ -244,10 +245,21 @@ Result<std::uint32_t> BlockingNames::remove(FileId parent, std::string_view name
 Result<std::uint32_t> BlockingNames::rename(const msg::Rename& change) {
   STDCHK_TRY(check_name(change.from_name));
   STDCHK_TRY(check_name(change.to_name));
-  auto reply = ask_for(change);
-  forget(change.from_parent, change.from_name, reply.has_value() ? reply->moved : FileId{});
-  forget(change.to_parent, change.to_name, reply.has_value() ? reply->replaced : FileId{});
-  if (!reply.has_value()) return fail(reply.error());
+  std::vector<FileId> directories{change.from_parent};
+  if (change.to_parent != change.from_parent) directories.push_back(change.to_parent);
+  auto reply = ask_for(change, directories);
+  if (!reply.has_value()) {
+    forget(change.from_parent, change.from_name, FileId{});
+    forget(change.to_parent, change.to_name, FileId{});
+    return fail(reply.error());
+  }
+  const Lock lock(engine().shared().mutex);
+  MetadataCache& cache = engine().metadata();
+  cache.forget_name(change.from_parent, change.from_name);
+  cache.forget_name(change.to_parent, change.to_name);
+  for (const FileId file : {reply->moved, reply->replaced}) {
+    if (file) cache.forget_file(file);
+  }
   return reply->replaced ? reply->names_left : 1;
 }
 

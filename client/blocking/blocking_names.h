@@ -52,8 +52,8 @@ class BlockingNames : public BlockingQuestions {
 
  private:
   void remember(FileId parent, std::string_view name, const Attributes& attributes);
-  template <class Reply>
-  Result<Attributes> made(FileId parent, std::string_view name, const Result<Reply>& reply);
+  template <class R>
+  Result<Attributes> make(R request);
   Attributes with_session_state(Attributes attributes);
   void look_ahead(FileId directory, std::string_view after);
 

@@ -20,7 +20,9 @@ constexpr Duration kWaitMax = 100ms;
 
 Time BlockingQuestions::deadline() const { return clock_.now() + limits::kOperationDeadline; }
 
-Status BlockingQuestions::wait(Lock& lock, Time until, const std::function<Status()>& step) {
+Status BlockingQuestions::wait(Lock& lock, Time until, const std::function<Status()>& step,
+                               CondVar* changed) {
+  CondVar& signal = changed == nullptr ? engine_->shared().changed : *changed;
   for (;;) {
     Status status = step();
     if (status.has_value() || status.error().code != Code::kWouldBlock) return status;
@@ -28,11 +30,15 @@ Status BlockingQuestions::wait(Lock& lock, Time until, const std::function<Statu
       if (engine_->manager_lost()) return fail(Code::kManagerLost, "client.manager");
       return fail(Code::kDeadline, "client.wait");
     }
-    engine_->shared().changed.wait_for(lock, kWaitMax);
+    signal.wait_for(lock, kWaitMax);
   }
 }
 
-Result<msg::Reply> BlockingQuestions::ask(msg::Request request) {
+/// The manager executes the requests of a client in order, so the attributes are those after the
+/// change. They come before the answer, which waits for the journal. So the kernel's next question
+/// for the attributes of a changed directory needs no request of its own.
+Result<msg::Reply> BlockingQuestions::ask_and_refresh(msg::Request request,
+                                                      const std::vector<FileId>& directories) {
   // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
   struct Waiting {
     Mutex mutex;
@@ -50,6 +56,16 @@ Result<msg::Reply> BlockingQuestions::ask(msg::Request request) {
       }
       waiting->answered.notify_one();
     });
+    for (const FileId directory : directories) {
+      engine_->call(msg::GetAttributes{engine_->client(), directory},
+                    [engine = engine_.get()](rpc::Answer answer) {
+                      if (!answer.has_value()) return;
+                      const auto* reply = std::get_if<msg::GetAttributes::Reply>(&*answer);
+                      if (reply == nullptr) return;
+                      const Lock inner(engine->shared().mutex);
+                      engine->metadata().put(reply->attributes);
+                    });
+    }
   }
   MutexLock lock(waiting->mutex);
   while (!waiting->answer.has_value()) {

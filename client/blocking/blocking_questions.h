@@ -13,8 +13,9 @@
 
 namespace stdchk::client {
 
-/// A BlockingQuestions is the part of a Filesystem that asks the manager and waits for answers: about
-/// the pool, versions and locks. It does not change the metadata cache.
+/// A BlockingQuestions is the part of a Filesystem that asks the manager and waits for answers:
+/// about the pool, versions and locks. It caches the attributes of directories that a request
+/// changes, and nothing else.
 ///
 /// Owns: the engine, which the derived class makes and destroys.
 /// Threads: any.
@@ -30,16 +31,18 @@ class BlockingQuestions : public Filesystem {
   void lock(const msg::SetLock& request, LockDone done) override;
   void cancel_lock(std::uint64_t ticket) override;
   Result<msg::GetLock::Reply> get_lock(msg::GetLock request) override;
-  Result<msg::Reply> ask(msg::Request request) override;
+  Result<msg::Reply> ask(msg::Request request) override {
+    return ask_and_refresh(std::move(request), {});
+  }
   /// Waits until `version` of the file has all its copies. The deadline starts anew whenever copies
   /// are made. Must be called without the lock.
   Status wait_redundant(FileId file, Version version) STDCHK_EXCLUDES(engine_lock);
 
   Engine& engine() const { return *engine_; }
   /// Calls `step` with the lock held until it returns anything but kWouldBlock, or until the
-  /// deadline.
-  Status wait(Lock& lock, Time deadline, const std::function<Status()>& step)
-      STDCHK_REQUIRES(engine_lock);
+  /// deadline. Calls it again when `changed` is signalled; nullptr stands for Shared::changed.
+  Status wait(Lock& lock, Time deadline, const std::function<Status()>& step,
+              CondVar* changed = nullptr) STDCHK_REQUIRES(engine_lock);
   Time deadline() const;
 
  protected:
@@ -47,14 +50,15 @@ class BlockingQuestions : public Filesystem {
 
   Clock& clock() const { return clock_; }
   void set_engine(std::unique_ptr<Engine> engine) { engine_ = std::move(engine); }
-  /// Asks as this client, and returns the reply that belongs to the type of the request.
+  /// Asks as this client, and returns the reply that belongs to the type of the request. Also asks
+  /// for the attributes of `directories`, which the request changes.
   template <class R>
-  Result<typename R::Reply> ask_for(R request) {
+  Result<typename R::Reply> ask_for(R request, const std::vector<FileId>& directories = {}) {
     if constexpr (requires { request.client; }) {
       const Lock lock(engine_->shared().mutex);
       request.client = engine_->client();
     }
-    auto answer = ask(std::move(request));
+    auto answer = ask_and_refresh(std::move(request), directories);
     if (!answer.has_value()) return fail(answer.error());
     auto* reply = std::get_if<typename R::Reply>(&*answer);
     if (reply == nullptr) return fail(Code::kMalformed, R::kName);
@@ -62,6 +66,8 @@ class BlockingQuestions : public Filesystem {
   }
 
  private:
+  Result<msg::Reply> ask_and_refresh(msg::Request request, const std::vector<FileId>& directories);
+
   Clock& clock_;
   std::unique_ptr<Engine> engine_;
 };

@@ -74,17 +74,17 @@ void Engine::start() {
 }
 
 /// Every 20 ms, shows the state of the link to the manager to the applications' threads. Takes the
-/// work along for which the reactor's queue had no room.
+/// work along for which the reactor's queue had no room, and work that may wait.
 void Engine::watch_manager() {
   bool left_behind = false;
   {
     const Lock lock(shared_.mutex);
-    left_behind = queue_.take_failed_wake();
+    left_behind = queue_.take_left_behind();
     state_.registration.manager_up = manager_.registered();
     const Error& error = manager_.last_error();
     if (!state_.registration.manager_up && error.where[0] != '\0' &&
         !state_.registration.ready->done() && retry_class(error.code) == Retry::kNo) {
-      state_.registration.ready->status = fail(error);
+      state_.registration.ready->end(fail(error));
       shared_.changed.notify_all();
     }
     if (state_.registration.manager_up && std::exchange(watch_.benefactors_unknown, false)) {
@@ -140,7 +140,7 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
   on_benefactors(reply.benefactors);
   if (!first) return;
   const Lock lock(shared_.mutex);
-  state_.registration.ready->status = made;
+  state_.registration.ready->end(made);
   shared_.changed.notify_all();
 }
 

@@ -35,6 +35,7 @@ std::shared_ptr<SessionOpener::Opening> SessionOpener::open(msg::OpenSession req
         const Lock lock(host_.shared().mutex);
         if (const auto awaited = wanted.lock()) {
           opened(*awaited, request, series, std::move(answer));
+          awaited->answered.notify_all();
         } else {
           opened_late(answer);
         }

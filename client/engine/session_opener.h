@@ -38,6 +38,7 @@ class SessionOpener {
   /// An Opening is an open under way.
   struct Opening {
     std::optional<Status> status;
+    CondVar answered;    ///< signalled when `status` has been set
     SessionPtr session;  ///< counts this opener already
     bool created = false;
     Attributes attributes;

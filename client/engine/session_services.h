@@ -51,6 +51,9 @@ class SessionServices final : public SessionHost {
   void schedule(Session& session) override STDCHK_REQUIRES(engine_lock) {
     parts_.queue.schedule(session);
   }
+  void schedule_later(Session& session) override STDCHK_REQUIRES(engine_lock) {
+    parts_.queue.schedule_later(session);
+  }
   void schedule_after(Session& session, Duration delay) override STDCHK_REQUIRES(engine_lock) {
     parts_.queue.schedule_after(session, delay);
   }

@@ -35,6 +35,11 @@ void WorkQueue::schedule(Session& session) {
   wake();
 }
 
+void WorkQueue::schedule_later(Session& session) {
+  if (!std::exchange(session.scheduled, true)) scheduled_.push_back(session.shared_from_this());
+  left_behind_ = true;
+}
+
 void WorkQueue::schedule_after(Session& session, Duration delay) {
   reactor_.schedule_after(delay, [this, weak = session.weak_from_this()] {
     const Lock lock(shared_.mutex);
@@ -57,7 +62,7 @@ WorkQueue::Batch WorkQueue::take() {
   return batch;
 }
 
-bool WorkQueue::take_failed_wake() { return std::exchange(wake_failed_, false); }
+bool WorkQueue::take_left_behind() { return std::exchange(left_behind_, false); }
 
 void WorkQueue::clear() {
   scheduled_.clear();
@@ -70,7 +75,7 @@ void WorkQueue::clear() {
 void WorkQueue::wake() {
   if (woken_) return;
   woken_ = reactor_.post(pump_).has_value();
-  wake_failed_ = wake_failed_ || !woken_;
+  left_behind_ = left_behind_ || !woken_;
 }
 
 }  // namespace stdchk::client

@@ -42,12 +42,14 @@ class WorkQueue {
   void schedule(Session& session) STDCHK_REQUIRES(engine_lock);
   /// The same after `delay`. Reactor's thread only, because only that thread sets timers.
   void schedule_after(Session& session, Duration delay) STDCHK_REQUIRES(engine_lock);
+  /// Has the session planned in the next batch, but does not wake the reactor's thread for it.
+  void schedule_later(Session& session) STDCHK_REQUIRES(engine_lock);
 
   /// Lets the sessions that were scheduled plan, and returns all work. Reactor's thread.
   Batch take() STDCHK_REQUIRES(engine_lock);
-  /// Returns true, once, when the reactor's queue of posts was full: `pump` was not posted then,
-  /// and the caller should call it.
-  bool take_failed_wake() STDCHK_REQUIRES(engine_lock);
+  /// Returns true, once, when there may be work for which `pump` was not posted. The caller should
+  /// call `pump`. Either the reactor's queue of posts was full, or schedule_later() was called.
+  bool take_left_behind() STDCHK_REQUIRES(engine_lock);
   /// Drops the work, because the client ends.
   void clear() STDCHK_REQUIRES(engine_lock);
 
@@ -57,8 +59,8 @@ class WorkQueue {
   Shared& shared_;
   Reactor& reactor_;
   const std::function<void()> pump_;
-  bool woken_ STDCHK_GUARDED_BY(engine_lock) = false;  ///< `pump_` is posted already
-  bool wake_failed_ STDCHK_GUARDED_BY(engine_lock) = false;
+  bool woken_ STDCHK_GUARDED_BY(engine_lock) = false;        ///< `pump_` is posted already
+  bool left_behind_ STDCHK_GUARDED_BY(engine_lock) = false;  ///< see take_left_behind()
   std::vector<SessionPtr> scheduled_ STDCHK_GUARDED_BY(engine_lock);
   std::vector<Work::Call> calls_ STDCHK_GUARDED_BY(engine_lock);
   std::vector<Transfer*> reads_ STDCHK_GUARDED_BY(engine_lock);

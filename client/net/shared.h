@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "core/base/mutex.h"
 #include "core/base/result.h"
@@ -58,11 +59,17 @@ class STDCHK_SCOPED_CAPABILITY Unlocked final {
   Lock& lock_;
 };
 
-/// A Completion is the outcome of an operation of the reactor. Guarded by the lock.
+/// A Completion is the outcome of an operation of the reactor. Guarded by the lock. Its waiters have
+/// a condition of their own: with many threads, Shared::changed would wake all of them for each.
 struct Completion {
   std::optional<Status> status;
+  CondVar ended;            ///< signalled by end()
   std::uint64_t moved = 0;  ///< grows with each step towards the end
   bool done() const { return status.has_value(); }
+  void end(Status with) {
+    status = std::move(with);
+    ended.notify_all();
+  }
 };
 using CompletionPtr = std::shared_ptr<Completion>;
 

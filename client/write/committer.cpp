@@ -27,7 +27,7 @@ void Committer::finish_syncs() {
     const std::size_t left = window.unstored(core_.id.value, sync.until);
     sync.done->moved = window.slot_count() - left;
     if (!core_.error.has_value() && left > 0) return false;
-    sync.done->status = core_.error.has_value() ? Status(fail(*core_.error)) : Status{};
+    sync.done->end(core_.error.has_value() ? Status(fail(*core_.error)) : Status{});
     return true;
   });
   core_.notify();
@@ -189,7 +189,7 @@ void Committer::finish(Status status) {
                    core_.file.value, describe(status.error()));
     }
   }
-  if (done != nullptr) done->status = std::move(status);
+  if (done != nullptr) done->end(std::move(status));
   core_.schedule();
   core_.notify();
 }

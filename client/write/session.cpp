@@ -209,19 +209,27 @@ Result<CompletionPtr> Session::start_commit(bool end) {
   }
   auto done = std::make_shared<Completion>();
   if (core_.error.has_value()) {
-    done->status = fail(*core_.error);
+    done->end(fail(*core_.error));
     if (end) abort(core_.error->code);
     return done;
   }
-  if (ending()) return fail(Code::kStale, "client.commit");
+  if (ending()) {
+    if (end) core_.schedule();
+    return fail(Code::kStale, "client.commit");
+  }
   if (end) core_.state = State::kEnding;
   if (written_.dirty()) {
     done = committer_.start(end);
     cutter_.seal_all();
   } else {
-    done->status = Status{};
+    done->end({});
   }
-  if (written_.dirty() || end) core_.schedule();
+  // Everything is committed, so nobody waits for the session's end.
+  if (written_.dirty()) {
+    core_.schedule();
+  } else if (end) {
+    core_.host.schedule_later(*this);
+  }
   return done;
 }
 

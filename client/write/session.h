@@ -86,7 +86,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   /// Begins to store all that was written until now. Does not wait for later writes.
   CompletionPtr start_sync() STDCHK_REQUIRES(engine_lock);
   /// Begins to make a version of all that was written until now. Joins the commit under way, if
-  /// there is one, because writes wait for it. With `end` the session ends too.
+  /// there is one, because writes wait for it. With `end` the session ends too. A session without
+  /// uncommitted bytes ends with the reactor's next work, and at once at the second such call.
   Result<CompletionPtr> start_commit(bool end) STDCHK_REQUIRES(engine_lock);
   Committer& committer() STDCHK_REQUIRES(engine_lock) { return committer_; }
   const Committer& committer() const STDCHK_REQUIRES(engine_lock) { return committer_; }

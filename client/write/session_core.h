@@ -39,6 +39,8 @@ class SessionHost {
   virtual msg::WriterTotals& totals() STDCHK_REQUIRES(engine_lock) = 0;
   /// Has the reactor's thread call plan().
   virtual void schedule(Session& session) STDCHK_REQUIRES(engine_lock) = 0;
+  /// The same with the thread's next work, at most 20 ms later. Costs no wake-up.
+  virtual void schedule_later(Session& session) STDCHK_REQUIRES(engine_lock) = 0;
   virtual void schedule_after(Session& session, Duration delay) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called when the manager has confirmed a commit.
   virtual void committed(const msg::Commit::Reply& reply) STDCHK_REQUIRES(engine_lock) = 0;

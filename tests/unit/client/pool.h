@@ -85,6 +85,10 @@ class Pool {
     on_reactor([this] { start_manager(); });
   }
 
+  /// From now on a record is durable so long after it was written.
+  void delay_journal(Duration delay) {
+    on_reactor([this, delay] { journal_.set_sync_delay(delay); });
+  }
   /// Restarts the manager after it has made the request of `ask` durable and before it answers.
   /// `ask` sends the request from another thread.
   void restart_manager_before_answer(const std::function<void()>& ask) {

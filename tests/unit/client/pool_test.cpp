@@ -1098,6 +1098,81 @@ TEST_CASE("a file that comes and goes costs four calls, and its directory's time
   REQUIRE(served() - start <= 5 * kFiles + 20);
 }
 
+TEST_CASE("after a change of names its directory's attributes are known without a request") {
+  Pool pool(1, kArena, Naming::kOn);
+  pool.delay_journal(std::chrono::milliseconds(2));
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto directory = one->make_directory(kRootFile, "d", Owner{0755, 1, 2});
+  REQUIRE(directory.has_value());
+  std::int64_t before = one->attributes(kRootFile)->mtime_ns;
+  std::uint64_t asked = 0;
+  const auto check_times = [&] {
+    const std::uint64_t start = two->stat_pool()->requests_served;
+    const std::int64_t now = one->attributes(kRootFile)->mtime_ns;
+    asked += two->stat_pool()->requests_served - start - 1;
+    REQUIRE(std::exchange(before, now) < now);
+  };
+  constexpr std::uint64_t kNames = 20;
+  for (std::uint64_t i = 0; i < kNames; ++i) {
+    const std::string name = "name" + std::to_string(i);
+    REQUIRE(one->make_directory(kRootFile, name, Owner{0755, 1, 2}).has_value());
+    check_times();
+    const msg::Rename change{{}, kRootFile, name, directory->id, name};
+    REQUIRE(one->rename(change).has_value());
+    check_times();
+    REQUIRE(one->attributes(directory->id)->link_count == i + 3);
+  }
+  // The manager counts heartbeats, too.
+  REQUIRE(asked < kNames / 2);
+}
+
+TEST_CASE("a file whose name was looked up just before is created by one request") {
+  Pool pool(1, kArena, Naming::kOn);
+  auto one = pool.connect();
+  auto two = pool.connect();
+  const auto other = std::move(*one->create(kRootFile, "other", writing(), Owner{}));
+  constexpr std::uint64_t kFiles = 20;
+  std::uint64_t asked = 0;
+  for (std::uint64_t i = 0; i < kFiles; ++i) {
+    const std::string name = "file" + std::to_string(i);
+    REQUIRE(one->lookup(kRootFile, name).error().code == Code::kNotFound);
+    const std::uint64_t start = two->stat_pool()->requests_served;
+    const auto file = one->create(kRootFile, name, writing(), Owner{});
+    REQUIRE(file.has_value());
+    asked += two->stat_pool()->requests_served - start - 1;
+    REQUIRE((*file)->close().has_value());
+  }
+  // The manager counts heartbeats, too.
+  REQUIRE(asked < kFiles + kFiles / 2);
+}
+
+TEST_CASE("a committed session ends by itself, and at once when its file is opened again") {
+  Pool pool(1, kArena, Naming::kOn);
+  StoppableClock clock;
+  auto one = pool.connect({}, &clock);
+  auto file = create(*one, "f");
+  REQUIRE(file->write(0, random_bytes(100, 1)).has_value());
+  REQUIRE(file->commit().has_value());
+  const FileId id = file->id();
+  // While the client's clock stands still, no timer ends the session.
+  clock.stop();
+  REQUIRE(file->close().has_value());
+  auto opened = std::async(std::launch::async, [&] { return one->open(id, writing()); });
+  const bool was_opened = opened.wait_for(limits::kOperationDeadline) == std::future_status::ready;
+  clock.go_on();
+  REQUIRE(was_opened);
+  auto again = opened.get();
+  REQUIRE(again.has_value());
+  REQUIRE((*again)->write(0, random_bytes(100, 2)).has_value());
+  REQUIRE((*again)->commit().has_value());
+  REQUIRE((*again)->close().has_value());
+  const Time until = pool.clock.now() + limits::kOperationDeadline;
+  const auto count = [&] { return one->figures(limits::kOperationDeadline)->sessions; };
+  while (count() > 0 && pool.clock.now() < until) std::this_thread::yield();
+  REQUIRE(count() == 0);
+}
+
 TEST_CASE("what a client knows of its own commit is taken back at once when another one commits") {
   Pool pool(1, kArena, Naming::kOn);
   auto one = pool.connect();

@@ -34,6 +34,7 @@ struct Host final : SessionHost {
   ClientId client() const override { return ClientId{3}; }
   msg::WriterTotals& totals() override { return totals_; }
   void schedule(Session&) override {}
+  void schedule_later(Session&) override {}
   void schedule_after(Session&, Duration delay) override { timers.push_back(clock_.now() + delay); }
   void committed(const msg::Commit::Reply&) override {}
   void ended(Session&) override {}
