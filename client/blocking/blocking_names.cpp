@@ -192,6 +192,10 @@ Result<Attributes> BlockingNames::make(R request) {
     forget(parent, name, FileId{});
     return fail(reply.error());
   }
+  {
+    const Lock lock(engine().shared().mutex);
+    engine().metadata().forget_name(parent, name);
+  }
   remember(parent, name, reply->attributes);
   return reply->attributes;
 }
