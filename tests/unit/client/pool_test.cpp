@@ -1098,7 +1098,7 @@ TEST_CASE("a file that comes and goes costs four calls, and its directory's time
   REQUIRE(served() - start <= 5 * kFiles + 20);
 }
 
-TEST_CASE("after a change of names its directory's attributes are known without a request") {
+TEST_CASE("after a change of names its directory is listed anew, and its attributes are known") {
   Pool pool(1, kArena, Naming::kOn);
   pool.delay_journal(std::chrono::milliseconds(2));
   auto one = pool.connect();
@@ -1116,8 +1116,10 @@ TEST_CASE("after a change of names its directory's attributes are known without 
   constexpr std::uint64_t kNames = 20;
   for (std::uint64_t i = 0; i < kNames; ++i) {
     const std::string name = "name" + std::to_string(i);
+    REQUIRE(one->read_directory(kRootFile)->size() == 1);
     REQUIRE(one->make_directory(kRootFile, name, Owner{0755, 1, 2}).has_value());
     check_times();
+    REQUIRE(one->read_directory(kRootFile)->size() == 2);
     const msg::Rename change{{}, kRootFile, name, directory->id, name};
     REQUIRE(one->rename(change).has_value());
     check_times();
