@@ -17,6 +17,8 @@
 #include "core/base/problem.h"
 #include "core/files/durable.h"
 #include "core/files/pool_files.h"
+#include "core/objects/credentials.h"
+#include "core/objects/object_place.h"
 #include "core/runtime/confinement.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
@@ -40,7 +42,8 @@ using transport::secure::read_root_keyring;
 using transport::secure::Role;
 
 struct DrainFlags {
-  std::string directory;
+  std::string directory;    ///< or an object store
+  std::string endpoint;     ///< of the object store
   std::uint64_t rate = 0;   ///< bytes a second of each benefactor; 0: no limit
   std::uint64_t total = 0;  ///< bytes a second of all benefactors; 0: no limit
   bool yields = true;
@@ -95,7 +98,10 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.text("--listen", flags.listen, "HOST[:PORT]",
                "address at which others reach the manager");
   options.text("--drain", flags.drain.directory, "DIR",
-               "copy images to this directory of the parallel file system");
+               "copy images to this directory of the parallel file system, or to "
+               "s3://BUCKET/PREFIX");
+  options.text("--drain-endpoint", flags.drain.endpoint, "URL",
+               "address of an object store that is not Amazon's, such as https://minio.site:9000");
   options.rate("--drain-rate", flags.drain.rate,
                "limit of each benefactor's drain, bytes a second");
   options.rate("--drain-total", flags.drain.total,
@@ -144,12 +150,33 @@ bool split_listen(const std::string& text, transport::EndpointOptions& options) 
 }
 
 /// Creates the directory and makes its path absolute: benefactors and clients have
-/// other working directories.
-Status prepare_drain(std::string& directory) {
+/// other working directories. The text of an object store gets its endpoint and region.
+Outcome<void> prepare_drain(DrainFlags& drain) {
+  std::string& directory = drain.directory;
+  if (is_object_store(directory)) {
+    auto place = ObjectPlace::with_endpoint(directory, drain.endpoint);
+    if (!place) return problem(place.error());
+    // A new manager finds out now that it can reach no store.
+    if (const auto found = find_credentials(); !found) return problem(found.error());
+    keep_secrets_out_of_core_files();
+    directory = place->text();
+    return {};
+  }
+  if (!drain.endpoint.empty()) {
+    return problem(Code::kConfig, "drain.endpoint", EINVAL,
+                   "--drain-endpoint is for object stores: --drain s3://BUCKET/PREFIX");
+  }
   if (directory.empty()) return {};
-  STDCHK_TRY(make_durable_directory(directory, 0755));
+  const auto unusable = [&](const Error& error) {
+    return problem({error, fmt::format("the drain directory {} cannot be used: {}", directory,
+                                       describe(error))});
+  };
+  const Status made = make_durable_directory(directory, 0755);
+  if (!made) return unusable(made.error());
   char resolved[PATH_MAX];
-  if (::realpath(directory.c_str(), resolved) == nullptr) return fail_errno("drain.realpath");
+  if (::realpath(directory.c_str(), resolved) == nullptr) {
+    return unusable(fail_errno("drain.realpath").value());
+  }
   directory = resolved;
   return {};
 }
@@ -342,10 +369,7 @@ std::optional<int> Process::open() {
     return fail_with(
         fmt::format("--listen {} is not HOST, HOST:PORT or [IPV6]:PORT", flags_.listen));
   }
-  if (const Status made = prepare_drain(flags_.drain.directory); !made) {
-    return fail_with(fmt::format("the drain directory {} cannot be used: {}",
-                                 flags_.drain.directory, describe(made.error())));
-  }
+  if (const auto made = prepare_drain(flags_.drain); !made) return fail_with(made.error().text);
   if (flags_.takeover.rebuild && !flags_.takeover.standby.empty()) {
     return fail_with(
         "--rebuild and --standby exclude each other: --rebuild replaces a lost manager, "
@@ -484,10 +508,13 @@ std::optional<int> Process::hold_drain_directory() {
   }
   const Secret pool = listen_.identity->of_managers("drain lease", {});
   const auto id = ByteSpan(pool.bytes).first(16);
-  lease_ = std::make_unique<DrainLeaseKeeper>(
-      flags_.drain.directory, LeaseHolder::of_this_process(hex_text(id), name->digits), is_new());
+  lease_ = std::make_unique<DrainLeaseKeeper>(make_lease(
+      flags_.drain.directory, LeaseHolder::of_this_process(hex_text(id), name->digits), is_new()));
   config_.may_drain = [this] { return lease_->may_drain(); };
-  prints_ = std::make_unique<DrainedPrints>(reactor_, flags_.drain.directory);
+  // An object has no inode: a benefactor's word counts (docs/decisions/0073).
+  if (!is_object_store(flags_.drain.directory)) {
+    prints_ = std::make_unique<DrainedPrints>(reactor_, flags_.drain.directory);
+  }
   const bool is_old = is_new() || !name->is_new;
   const auto in_use = lease_->wait(is_old ? Duration::zero() : kLeasePatience);
   if (in_use && !is_old) return fail_with(*in_use);

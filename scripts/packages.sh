@@ -4,7 +4,7 @@
 
 build_packages=(
   g++ meson ninja-build pkg-config capnproto
-  libcapnp-dev libcli11-dev libexpected-dev libfabric-dev libfmt-dev libfuse3-dev libisal-dev libmicrohttpd-dev
+  libcapnp-dev libcli11-dev libcurl4-openssl-dev libexpected-dev libfabric-dev libfmt-dev libfuse3-dev libisal-dev libmicrohttpd-dev
   libipsec-mb-dev libseccomp-dev libsqlite3-dev libssl-dev libtomlplusplus-dev nlohmann-json3-dev catch2
   libibverbs-dev librdmacm-dev
 )

@@ -42,7 +42,10 @@ void add_hosts(Options& options, UpOptions& up) {
   options.size("--memory", up.lent.memory_bytes, limits::kMiB, std::uint64_t{1} << 50,
                "memory that each benefactor lends");
   options.text("--drain", up.drain.directory, "DIR",
-               "copy images to this directory of the parallel file system");
+               "copy images to this directory of the parallel file system, or to "
+               "s3://BUCKET/PREFIX");
+  options.text("--drain-endpoint", up.drain.endpoint, "URL",
+               "address of an object store that is not Amazon's, such as https://minio.site:9000");
   options.rate("--drain-rate", up.drain.rate, "limit of each benefactor's drain, bytes a second");
   options.rate("--drain-total", up.drain.total_rate,
                "limit of all benefactors' drain together, bytes a second");
@@ -302,7 +305,10 @@ void describe(Options& options, GarbageOptions& garbage) {
 
 void describe(Options& options, VerifyOptions& verify) {
   add_json(options, verify.json);
-  options.argument("DIR", verify.path, "a drain directory, or a folder in it").required();
+  options.text("--drain-endpoint", verify.endpoint, "URL",
+               "address of an object store that is not Amazon's");
+  options.argument("DIR", verify.path, "a drain directory, a folder in it, or s3://BUCKET/PREFIX")
+      .required();
 }
 
 void describe(Options& options, StageInOptions& stage) {

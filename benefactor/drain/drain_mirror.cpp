@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -333,26 +332,13 @@ Done mirror_special(const Mirror& in) {
   return rename_place(*made, *place);
 }
 
-/// Returns true for a temporary file that nobody uses any more. Its name begins with FILE.NUMBER,
-/// and NUMBER is below `first_used` (MirrorKind::kDropTemporary).
-bool is_old(const char* name, std::uint64_t first_used) {
-  constexpr unsigned kEpochShift = 40;
-  char* end = nullptr;
-  (void)std::strtoull(name, &end, 10);
-  if (end == name || *end != '.') return false;
-  const std::uint64_t number = std::strtoull(end + 1, nullptr, 10);
-  const std::uint64_t epoch = number >> kEpochShift;
-  return epoch == 0 ? number < (first_used & ((std::uint64_t{1} << kEpochShift) - 1))
-                    : epoch < (first_used >> kEpochShift);
-}
-
 Done drop_old_temporaries(const Mirror& in) {
   auto place = in.temporary();
   if (!place) return problem(place.error());
   const auto names = place->folder.names();
   if (!names) return storage_problem("listing", place->path, names.error().error.os_errno);
   for (const std::string& name : *names) {
-    if (is_old(name.c_str(), in.change.number)) ::unlinkat(place->folder.get(), name.c_str(), 0);
+    if (is_old_temporary(name, in.change.number)) ::unlinkat(place->folder.get(), name.c_str(), 0);
   }
   return {};
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/base/limits.h"
@@ -166,6 +167,17 @@ Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolde
   }
   place.folder = std::move(*folder);
   return place;
+}
+
+bool is_old_temporary(const std::string& name, std::uint64_t first_used) {
+  constexpr unsigned kEpochShift = 40;
+  char* end = nullptr;
+  (void)std::strtoull(name.c_str(), &end, 10);
+  if (end == name.c_str() || *end != '.') return false;
+  const std::uint64_t number = std::strtoull(end + 1, nullptr, 10);
+  const std::uint64_t epoch = number >> kEpochShift;
+  return epoch == 0 ? number < (first_used & ((std::uint64_t{1} << kEpochShift) - 1))
+                    : epoch < (first_used >> kEpochShift);
 }
 
 Outcome<void> sync_folder(const DrainFolder& folder, std::string_view path) {

@@ -43,6 +43,9 @@ Outcome<bool> make_temporary_folder(const DrainFolder& root);
 /// folder in which another user could replace temporary files.
 Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolder& root,
                                FileId file, std::uint64_t number);
+/// Returns true for the name of a temporary file that nobody uses any more. The name begins with
+/// FILE.NUMBER, and NUMBER is below `first_used` (MirrorKind::kDropTemporary).
+bool is_old_temporary(const std::string& name, std::uint64_t first_used);
 /// Owners that a temporary file of this pool may have.
 std::vector<std::uint32_t> maker_owners(const DrainDirectory& directory, const DrainFolder& root);
 

@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "benefactor/drain/file_drainer.h"
+#include "benefactor/drain/object_drainer.h"
 #include "benefactor/memory/check_extents.h"
 #include "benefactor/memory/move_extents.h"
 #include "benefactor/service/refuse.h"
 #include "core/base/log.h"
 #include "core/chunk/extent_header.h"
+#include "core/objects/object_place.h"
 
 namespace stdchk::benefactor {
 namespace {
@@ -69,6 +71,8 @@ void ManagerRequests::drain_into(const std::string& directory, std::uint64_t rat
     drainer_ = nullptr;
   } else if (parts_.config.make_drainer) {
     drainer_ = parts_.config.make_drainer(directory, rate);
+  } else if (is_object_store(directory)) {
+    drainer_ = make_object_drainer(parts_.arena, directory, rate, reactor_.clock(), stop_);
   } else {
     drainer_ =
         std::make_shared<FileDrainer>(parts_.arena, directory, rate, reactor_.clock(), stop_);

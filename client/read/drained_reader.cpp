@@ -1,7 +1,5 @@
 #include "client/read/drained_reader.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -17,24 +15,9 @@ namespace {
 
 constexpr Duration kSayAgain = std::chrono::seconds(1);
 
-/// Reads exactly [offset, + size) of a file.
-Status read_file(int fd, std::uint64_t offset, MutableByteSpan out) {
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t count =
-        ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno("client.drained file");
-    if (count == 0) break;
-    done += static_cast<std::size_t>(count);
-  }
-  if (done < out.size()) return fail(Code::kCorrupt, "client.drained file is short");
-  return {};
-}
-
 /// Computes the CRC of each part of the chunk, and checks them by the CRC of the whole chunk. Reads
 /// through `room`.
-Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
+Result<std::vector<std::uint32_t>> part_crcs(const DrainedBytes& from, const DrainedChunk& chunk,
                                              MutableByteSpan room) {
   std::vector<std::uint32_t> parts;
   std::uint32_t all = 0;
@@ -42,7 +25,7 @@ Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
     const auto length = static_cast<std::uint32_t>(
         std::min<std::size_t>(limits::kDrainedPartBytes, chunk.length - at));
     const MutableByteSpan part = room.first(length);
-    STDCHK_TRY(read_file(fd, chunk.offset + at, part));
+    STDCHK_TRY(from.read(chunk.offset + at, part));
     parts.push_back(crc32c(0, part));
     all = crc32c_joined(all, parts.back(), length);
     at += length;
@@ -53,17 +36,18 @@ Result<std::vector<std::uint32_t>> part_crcs(int fd, const DrainedChunk& chunk,
 
 /// Reads a part of the chunk into `out`. kCorrupt: the file has other bytes than those that were
 /// drained.
-Status read_file_part(int fd, DrainedChunk& chunk, std::uint64_t offset, MutableByteSpan out) {
+Status read_part(const DrainedBytes& from, DrainedChunk& chunk, std::uint64_t offset,
+                 MutableByteSpan out) {
   std::uint32_t crc = 0;
   {
     const MutexLock lock(chunk.mutex);
     if (chunk.part_crcs.empty()) {
       std::vector<std::byte> room(limits::kDrainedPartBytes);
-      STDCHK_ASSIGN(chunk.part_crcs, part_crcs(fd, chunk, room));
+      STDCHK_ASSIGN(chunk.part_crcs, part_crcs(from, chunk, room));
     }
     crc = chunk.part_crcs[(offset - chunk.offset) / limits::kDrainedPartBytes];
   }
-  STDCHK_TRY(read_file(fd, offset, out));
+  STDCHK_TRY(from.read(offset, out));
   return crc32c(0, out) == crc ? Status{} : fail(Code::kCorrupt, "client.drained file");
 }
 
@@ -80,7 +64,7 @@ struct DrainedReader::Read {
 };
 
 DrainedReader::DrainedReader(Host host)
-    : host_(std::move(host)), directory_(std::make_shared<DrainDirectory>(host_.directory)) {}
+    : host_(std::move(host)), storage_(make_drained_storage(host_.directory)) {}
 
 DrainedReader::ReadPtr DrainedReader::begin(std::uint32_t owner, Done done) {
   auto read = std::make_shared<Read>();
@@ -104,18 +88,13 @@ std::function<void()> DrainedReader::delivery(const ReadPtr& read) {
 DrainedReader::ReadPtr DrainedReader::open(std::uint32_t owner, const std::string& path,
                                            DrainState state, Done done) {
   ReadPtr read = begin(owner, std::move(done));
-  const auto open = [read, directory = directory_, &clock = host_.clock, path, state] {
+  const auto open = [read, storage = storage_, &clock = host_.clock, path, state] {
     read->began = clock.now();
-    const auto root = directory->open();
-    if (!root) {
-      read->outcome.refused = root.error().text;
-      return;
-    }
-    auto opened = directory->open_drained(*root, path, read->owner);
+    auto opened = storage->open(path, read->owner);
     if (!opened) {
       if (opened.error().error.os_errno != ENOENT) read->outcome.refused = opened.error().text;
     } else {
-      read->outcome.opened = std::make_shared<DrainedFile>(std::move(opened->file), path, state);
+      read->outcome.opened = std::make_shared<DrainedFile>(std::move(*opened), path, state);
     }
   };
   FileWork work{owner, open, delivery(read)};
@@ -132,9 +111,9 @@ DrainedReader::ReadPtr DrainedReader::read(std::uint32_t owner, std::shared_ptr<
     read->began = clock.now();
     read->outcome.bytes.resize(range.length);
     const MutableByteSpan out(read->outcome.bytes);
-    const int fd = file->file.get();
-    read->outcome.status = of == nullptr ? read_file(fd, range.offset, out)
-                                         : read_file_part(fd, *of, range.offset, out);
+    const DrainedBytes& from = *file->bytes;
+    read->outcome.status =
+        of == nullptr ? from.read(range.offset, out) : read_part(from, *of, range.offset, out);
   };
   FileWork work{owner, move, delivery(read)};
   host_.read_later(std::move(work));

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "client/net/shared.h"
+#include "client/read/drained_storage.h"
 #include "client/read/file_threads.h"
 #include "client/read/version_map.h"
 #include "core/base/clock.h"
 #include "core/base/result.h"
-#include "core/files/drain_directory.h"
 
 namespace stdchk::client {
 
@@ -98,7 +98,7 @@ class DrainedReader {
   void note_refused(const std::string& why) STDCHK_REQUIRES(engine_lock);
 
   const Host host_;
-  const std::shared_ptr<const DrainDirectory> directory_;
+  const std::shared_ptr<DrainedStorage> storage_;
   std::list<ReadPtr> reads_ STDCHK_GUARDED_BY(engine_lock);
   std::map<std::uint32_t, std::size_t> waits_ STDCHK_GUARDED_BY(engine_lock);  ///< by owner
   std::size_t wait_count_ STDCHK_GUARDED_BY(engine_lock) = 0;

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "client/net/shared.h"
+#include "client/read/drained_storage.h"
 #include "client/read/packed_map.h"
 #include "core/base/clock.h"
-#include "core/base/descriptor.h"
 #include "core/base/mutex.h"
 #include "core/messages/messages.h"
 #include "transport/rpc.h"
@@ -21,10 +21,11 @@ namespace stdchk::client {
 /// A DrainedFile is an open file of the drain directory. It stays the same file whatever happens to
 /// its name. It is the right file if the manager, asked after the open, still names the same place.
 struct DrainedFile {
-  DrainedFile(Descriptor descriptor, std::string opened_path, DrainState opened_state)
-      : file(std::move(descriptor)), path(std::move(opened_path)), state(opened_state) {}
+  DrainedFile(std::unique_ptr<const DrainedBytes> content, std::string opened_path,
+              DrainState opened_state)
+      : bytes(std::move(content)), path(std::move(opened_path)), state(opened_state) {}
 
-  const Descriptor file;
+  const std::unique_ptr<const DrainedBytes> bytes;
   const std::string path;
   const DrainState state;  ///< drain state of the version when the file was opened
   bool right = false;

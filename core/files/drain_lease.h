@@ -26,6 +26,32 @@ struct LeaseHolder {
   bool may_be_running() const;
 };
 
+/// A LeaseSteps is a lease on the place that a pool drains to: DrainLease for a directory, ObjectLease
+/// for an object store.
+///
+/// Threads: one. Calls block while the storage does.
+class LeaseSteps {
+ public:
+  enum class State : std::uint8_t {
+    kOurs,
+    kOthers,  ///< holder() has it
+    /// The lease cannot be read or written; reason() says why. Nothing is known of other pools.
+    kUnknown,
+  };
+
+  virtual ~LeaseSteps() = default;
+  /// The directory or the object store, for messages.
+  virtual const std::string& place() const = 0;
+  /// Takes the lease if it is free, or renews it. Call this every DrainLease::kRenewEvery, or more
+  /// often.
+  virtual State step(Time now) = 0;
+  /// Removes the lease if it is this process's.
+  virtual void release() = 0;
+  /// The holder, after kOthers. Its members are empty where the text is no lease.
+  virtual const LeaseHolder& holder() const = 0;
+  virtual const std::string& reason() const = 0;
+};
+
 /// A DrainLease keeps two pools from draining into one directory, where one of them would give its
 /// temporary files the names of the other's.
 ///
@@ -38,31 +64,20 @@ struct LeaseHolder {
 /// next step(). Its benefactors may end requests meanwhile that they had before.
 ///
 /// Threads: one. Calls block while the file system does.
-class DrainLease {
+class DrainLease final : public LeaseSteps {
  public:
   static constexpr Duration kRenewEvery = std::chrono::seconds(3);
   static constexpr Duration kStaleAfter = std::chrono::seconds(12);
-
-  enum class State : std::uint8_t {
-    kOurs,
-    kOthers,  ///< holder() has it
-    /// The file cannot be read or written; reason() says why. Nothing is known of other pools.
-    kUnknown,
-  };
 
   /// `inherits`: the first step() takes the lease of another manager of the same pool at once.
   DrainLease(std::string directory, LeaseHolder own, bool inherits)
       : directory_(std::move(directory)), own_(std::move(own)), inherits_(inherits) {}
 
-  const std::string& directory() const { return directory_.path(); }
-  /// Takes the lease if it is free, or renews it. Call this every kRenewEvery, or more often.
-  State step(Time now);
-  /// Removes the lease if it is this process's.
-  void release();
-
-  /// The holder, after kOthers. Its members are empty where the file is no lease.
-  const LeaseHolder& holder() const { return seen_; }
-  const std::string& reason() const { return reason_; }
+  const std::string& place() const override { return directory_.path(); }
+  State step(Time now) override;
+  void release() override;
+  const LeaseHolder& holder() const override { return seen_; }
+  const std::string& reason() const override { return reason_; }
 
  private:
   State take(const DrainFolder& root);

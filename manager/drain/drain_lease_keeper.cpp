@@ -6,6 +6,9 @@
 
 #include "core/base/log.h"
 #include "core/base/thread.h"
+#include "core/objects/object_lease.h"
+#include "core/objects/object_place.h"
+#include "core/objects/s3_store.h"
 
 namespace stdchk::manager {
 namespace {
@@ -15,9 +18,9 @@ using namespace std::chrono_literals;
 /// Storage that does not answer for this time does not delay the start or the end of a manager.
 constexpr auto kStoragePatience = 2s;
 
-std::string in_use(const DrainLease& lease) {
+std::string in_use(const LeaseSteps& lease) {
   const LeaseHolder& holder = lease.holder();
-  const std::string& directory = lease.directory();
+  const std::string& directory = lease.place();
   const auto free_after = std::chrono::duration_cast<std::chrono::seconds>(DrainLease::kStaleAfter);
   if (holder.manager.empty()) {
     return fmt::format(
@@ -33,10 +36,9 @@ std::string in_use(const DrainLease& lease) {
 }  // namespace
 
 struct DrainLeaseKeeper::Shared {
-  Shared(std::string directory, LeaseHolder own, bool inherits)
-      : lease(std::move(directory), std::move(own), inherits) {}
+  explicit Shared(std::unique_ptr<LeaseSteps> steps) : lease(std::move(steps)) {}
 
-  DrainLease lease;  ///< of the thread alone
+  const std::unique_ptr<LeaseSteps> lease;  ///< of the thread alone
   mutable Mutex mutex;
   mutable CondVar changed;
   bool stop STDCHK_GUARDED_BY(mutex) = false;
@@ -45,8 +47,23 @@ struct DrainLeaseKeeper::Shared {
   std::optional<std::string> in_use STDCHK_GUARDED_BY(mutex);  ///< what wait() returns
 };
 
-DrainLeaseKeeper::DrainLeaseKeeper(std::string directory, LeaseHolder own, bool inherits)
-    : shared_(std::make_shared<Shared>(std::move(directory), std::move(own), inherits)),
+std::unique_ptr<LeaseSteps> make_lease(const std::string& drain, LeaseHolder own, bool inherits) {
+  if (!is_object_store(drain)) {
+    return std::make_unique<DrainLease>(drain, std::move(own), inherits);
+  }
+  static const SystemClock clock;
+  const auto place = ObjectPlace::parse(drain);
+  const auto open = [place]() -> Outcome<std::unique_ptr<ObjectStore>> {
+    if (!place) return problem(place.error());
+    return open_object_store(*place, clock);
+  };
+  return std::make_unique<ObjectLease>(open, place ? place->name() : drain,
+                                       place ? place->key_of(kLeaseName) : kLeaseName,
+                                       std::move(own), inherits, clock);
+}
+
+DrainLeaseKeeper::DrainLeaseKeeper(std::unique_ptr<LeaseSteps> lease)
+    : shared_(std::make_shared<Shared>(std::move(lease))),
       thread_(start_without_signals([shared = shared_] { run(*shared); })) {}
 
 DrainLeaseKeeper::~DrainLeaseKeeper() {
@@ -76,22 +93,22 @@ std::optional<std::string> DrainLeaseKeeper::wait(Duration patience) const {
 }
 
 void DrainLeaseKeeper::run(Shared& shared) {
-  DrainLease& lease = shared.lease;
+  LeaseSteps& lease = *shared.lease;
   const SystemClock clock;
   bool was_unknown = false;
   for (;;) {
     const auto state = lease.step(clock.now());
-    const bool others = state == DrainLease::State::kOthers;
-    const bool is_unknown = state == DrainLease::State::kUnknown;
+    const bool others = state == LeaseSteps::State::kOthers;
+    const bool is_unknown = state == LeaseSteps::State::kUnknown;
     if (is_unknown && !was_unknown) {
-      log::warning("nothing keeps other pools from draining to {}: {}", lease.directory(),
+      log::warning("nothing keeps other pools from draining to {}: {}", lease.place(),
                    lease.reason());
     }
     was_unknown = is_unknown;
     MutexLock lock(shared.mutex);
     if (others != shared.in_use.has_value()) {
       if (others) log::error("drains nothing: {}", in_use(lease));
-      if (!others) log::info("drains to {} again", lease.directory());
+      if (!others) log::info("drains to {} again", lease.place());
       shared.in_use = others ? std::optional(in_use(lease)) : std::nullopt;
     }
     shared.looked = true;

@@ -19,8 +19,7 @@ namespace stdchk::manager {
 /// Threads: any.
 class DrainLeaseKeeper {
  public:
-  /// As DrainLease has them.
-  DrainLeaseKeeper(std::string directory, LeaseHolder own, bool inherits);
+  explicit DrainLeaseKeeper(std::unique_ptr<LeaseSteps> lease);
   ~DrainLeaseKeeper();
   DrainLeaseKeeper(const DrainLeaseKeeper&) = delete;
   DrainLeaseKeeper& operator=(const DrainLeaseKeeper&) = delete;
@@ -40,5 +39,9 @@ class DrainLeaseKeeper {
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };
+
+/// Makes the lease of the drain directory or object store `drain`. `own` and `inherits` are as in
+/// DrainLease. Does not block.
+std::unique_ptr<LeaseSteps> make_lease(const std::string& drain, LeaseHolder own, bool inherits);
 
 }  // namespace stdchk::manager

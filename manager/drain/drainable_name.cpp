@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/limits.h"
+#include "core/objects/object_place.h"
 
 namespace stdchk::manager {
 namespace {
@@ -26,8 +27,11 @@ Status check_drainable(const Pool& pool, FileId parent, std::string_view name) {
   const File* const folder = pool.state().file(parent);
   if (folder == nullptr) return {};  // the change itself says so
   const std::size_t above = parent == kRootFile ? 0 : pool.state().path(*folder).size() + 1;
-  const std::size_t drain = pool.config().pool.drain_directory.size() + 1;
-  if (drain + above + name.size() <= limits::kPathBytesMax) return {};
+  const std::string& place = pool.config().pool.drain_directory;
+  // A key has the prefix before the path, and a slash behind that of a folder.
+  const std::size_t drain = drain_name(place).size() + 1;
+  const std::size_t longest = is_object_store(place) ? kKeyBytesMax - 1 : limits::kPathBytesMax;
+  if (drain + above + name.size() <= longest) return {};
   return fail(Code::kNameTooLong, "path in the drain directory");
 }
 

@@ -14,6 +14,7 @@
 
 #include "core/base/json_fields.h"
 #include "core/files/mount_table.h"
+#include "core/objects/object_place.h"
 #include "tools/base/restore.h"
 #include "tools/base/running.h"
 
@@ -94,8 +95,9 @@ bool is_host(const std::string& host) {
 /// Names a fault that `stdchk up` never writes into a record; empty: no fault.
 std::string find_fault(const PoolRecord& record) {
   if (!is_whole_path(record.mount)) return "its mount is not an absolute path";
-  if (!record.drain.empty() && !is_whole_path(record.drain))
-    return "its drain is not an absolute path";
+  const bool is_drain = record.drain.empty() || is_whole_path(record.drain) ||
+                        (is_object_store(record.drain) && ObjectPlace::parse(record.drain));
+  if (!is_drain) return "its drain is not an absolute path";
   for (const Member& member : record.members) {
     // Never take a foreign process, or a process group, for a member.
     if (member.process.pid <= 1) return "a member has no number of a process";

@@ -9,10 +9,13 @@
 namespace stdchk::tools {
 
 struct VerifyOptions {
-  std::string path;  ///< a drain directory, or a folder in it
+  std::string path;      ///< a drain directory, a folder in it, or an object store
+  std::string endpoint;  ///< of the object store
   bool json = false;
 };
 int run_verify(const VerifyOptions& options);
+/// The same for an object store.
+int run_verify_objects(const VerifyOptions& options);
 
 struct StageInOptions {
   std::string pool;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/files/drain_directory.h"
+#include "core/objects/object_place.h"
 #include "core/policy/image_name.h"
 #include "core/policy/name_patterns.h"
 #include "core/policy/policy.h"
@@ -18,6 +19,7 @@
 #include "tools/base/folder_rules.h"
 #include "tools/base/set_names.h"
 #include "tools/base/show.h"
+#include "tools/drained/drained_objects.h"
 #include "tools/drained/manifest_change.h"
 
 namespace stdchk::tools {
@@ -224,18 +226,21 @@ Outcome<void> clear_folder(client::Filesystem& filesystem, const Place& place, C
   }
 }
 
+/// Returns true when the link's target is one of the removed sets.
+bool is_of_removed(const std::string& target, const std::set<std::string>& removed) {
+  // Earlier versions wrote the timestep in the link without its zeros.
+  const auto old_form = parse_set_name(target);
+  return removed.contains(target) || std::ranges::any_of(removed, [&](const std::string& name) {
+           const auto set = parse_set_name(name);
+           return set && old_form && set->application == old_form->application &&
+                  set->timestep == old_form->timestep;
+         });
+}
+
 /// Removes a drain folder's link if its set has been removed.
 void drop_link(const DrainFolder& folder, const std::set<std::string>& removed) {
   const std::string target = folder.link_target(kLatest).value_or("");
-  // Earlier versions wrote the timestep in the link without its zeros.
-  const auto old_form = parse_set_name(target);
-  const bool gone =
-      removed.contains(target) || std::ranges::any_of(removed, [&](const std::string& name) {
-        const auto set = parse_set_name(name);
-        return set && old_form && set->application == old_form->application &&
-               set->timestep == old_form->timestep;
-      });
-  if (gone) ::unlinkat(folder.get(), kLatest, 0);
+  if (is_of_removed(target, removed)) ::unlinkat(folder.get(), kLatest, 0);
 }
 
 /// Returns the settings in force for a folder. `above`: the rules in force by path, of all folders
@@ -288,6 +293,15 @@ Outcome<Cleared> clear_sets(const PoolRecord& pool) {
 }
 
 Outcome<void> forget_removed(const Cleared& cleared) {
+  if (is_object_store(cleared.drain_directory)) {
+    for (const auto& [folder, sets] : cleared.sets) {
+      const auto dropped =
+          drop_link_object(cleared.drain_directory, folder,
+                           [&](const auto& target) { return is_of_removed(target, sets); });
+      if (!dropped) return dropped;
+    }
+    return {};
+  }
   for (const auto& [folder, names] : cleared.removed) {
     const std::string path = (fs::path(cleared.drain_directory) / folder).string();
     const auto root = DrainDirectory(cleared.drain_directory).open();

@@ -17,6 +17,7 @@
 #include "core/base/units.h"
 #include "core/files/data_ranges.h"
 #include "core/files/drain_directory.h"
+#include "core/objects/object_place.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/share_out.h"
@@ -346,6 +347,11 @@ int report(const std::vector<Loading>& all, double seconds, bool json) {
 }  // namespace
 
 int run_stage_in(const StageInOptions& options) {
+  if (is_object_store(options.path)) {
+    return complain(
+        "stage-in does not load from an object store yet. Start a pool with --drain on that store: "
+        "it shows all its files, and reads them from there");
+  }
   const auto began = Clock::now();
   const auto from = DrainDirectory(options.path).open();
   if (!from) return complain(from.error().text);

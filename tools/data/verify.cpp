@@ -7,6 +7,7 @@
 
 #include "core/base/units.h"
 #include "core/files/drain_directory.h"
+#include "core/objects/object_place.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/share_out.h"
 #include "tools/base/show.h"
@@ -60,6 +61,7 @@ void check_file(const DrainFolder& folder, Checked& file, Namer& namer) {
 }  // namespace
 
 int run_verify(const VerifyOptions& options) {
+  if (is_object_store(options.path)) return run_verify_objects(options);
   auto manifests = read_manifests(options.path);
   if (!manifests) return complain(manifests.error().text);
   if (std::ranges::all_of(*manifests, &ManifestFile::unlisted)) {

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "core/files/drain_directory.h"
+#include "core/objects/object_place.h"
+#include "tools/drained/drained_objects.h"
 
 namespace stdchk::tools {
 namespace {
@@ -57,6 +59,8 @@ std::uint64_t drained_since(const std::string& drain, const std::string& folder,
                             const ImageName& set, const std::string& when) {
   const auto since = time_of(when);
   if (!since) return 0;
+  // Object stores tell the second of a change.
+  if (is_object_store(drain)) return drained_objects_since(drain, folder, set, since->first);
   std::uint64_t count = 0;
   const auto root = DrainDirectory(drain).open();
   const auto there = root ? root->folder(folder) : Outcome<DrainFolder>(tl::unexpect, root.error());

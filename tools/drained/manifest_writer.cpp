@@ -13,6 +13,7 @@
 
 #include "core/chunk/naming.h"
 #include "core/files/drain_directory.h"
+#include "core/objects/object_place.h"
 #include "tools/base/connection.h"
 #include "tools/drained/manifest.h"
 #include "tools/drained/manifest_change.h"
@@ -84,6 +85,8 @@ void drop_removed_files(const DrainFolder& folder, Json& entries) {
 
 Outcome<void> ManifestWriter::write(client::Filesystem& filesystem, const std::string& path,
                                     const Attributes& attributes) {
+  // Each object has its own checksums.
+  if (is_object_store(drain_directory_)) return {};
   std::map<std::string, Json> folders;  // entries of each folder's files, by the folder's path
   Written written;
   Outcome<void> done;

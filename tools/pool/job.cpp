@@ -13,6 +13,7 @@
 #include "tools/base/restore.h"
 #include "tools/base/show.h"
 #include "tools/drained/undrained.h"
+#include "tools/pool/drain_place.h"
 #include "tools/pool/job_commands.h"
 #include "tools/pool/meeting.h"
 #include "tools/pool/members.h"
@@ -107,7 +108,7 @@ std::vector<std::string> part_command(const std::string& program, const UpOption
   };
   add(options.invocation.arguments);
   // The parts run in another folder. The last of repeated options counts.
-  if (!options.drain.directory.empty()) add({"--drain", absolute_path(options.drain.directory)});
+  if (!options.drain.directory.empty()) add({"--drain", drain_place(options.drain)});
   if (!options.records.safe_file.empty()) {
     add({"--safe-file", absolute_path(options.records.safe_file)});
   }
@@ -142,9 +143,7 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
                                  ? fmt::format("{}/stdchk-{}.out", meeting, job->id)
                                  : absolute_path(options.records.report);
   const std::string undrained = fmt::format("{}/stdchk-{}.undrained", meeting, job->id);
-  report_losses(undrained,
-                options.drain.directory.empty() ? "" : absolute_path(options.drain.directory),
-                report);
+  report_losses(undrained, drain_place(options.drain), report);
   // An earlier run of a requeued job has left it.
   if (auto removed = remove_meeting(exchange); !removed) return problem(removed.error());
   if (auto made = OwnFolder::make(exchange, kExchangeRules); !made) {
@@ -178,7 +177,7 @@ Outcome<PoolRecord> start_in_job(UpOptions& options) {
   // For a shell of the job outside its nodes.
   PoolRecord elsewhere;
   elsewhere.mount = mount;
-  elsewhere.drain = options.drain.directory;
+  elsewhere.drain = drain_place(options.drain);
   return elsewhere;
 }
 

@@ -12,12 +12,14 @@
 #include "core/files/durable.h"
 #include "core/files/mount_lock.h"
 #include "core/files/own_folder.h"
+#include "core/objects/object_place.h"
 #include "core/policy/policy.h"
 #include "metrics/listen_address.h"
 #include "tools/base/running.h"
 #include "tools/doctor/doctor.h"
 #include "tools/pool/batch_job.h"
 #include "tools/pool/down.h"
+#include "tools/pool/drain_place.h"
 #include "tools/pool/members.h"
 #include "tools/pool/starter.h"
 #include "tools/pool/up_lock.h"
@@ -36,7 +38,11 @@ Outcome<void> make_drain_directory(const UpOptions& options, PoolRecord& record)
         "--encrypt and --drain exclude each other: the benefactors, which drain, have no key. Copy "
         "images out through a mount, for example by rsync");
   }
-  record.drain = absolute_path(options.drain.directory);
+  record.drain = drain_place(options.drain);
+  if (is_object_store(record.drain)) return check_object_store(options.drain);
+  if (!options.drain.endpoint.empty()) {
+    return problem("--drain-endpoint is for object stores: --drain s3://BUCKET/PREFIX");
+  }
   if (is_below(record.drain, record.mount) || is_below(record.mount, record.drain)) {
     return problem(
         "--drain \"{}\" and --mount \"{}\" must not lie in each other: the drain directory must "
@@ -212,7 +218,7 @@ std::string describe_pool(const PoolRecord& pool, const UpOptions& options) {
     text += fmt::format(" of {}", format_bytes(options.lent.memory_bytes));
   }
   text += pool.drain.empty() ? ", without a drain directory.\n"
-                             : fmt::format(", drained to {}.\n", pool.drain);
+                             : fmt::format(", drained to {}.\n", drain_name(pool.drain));
   if (options.mount.name_only) {
     text += fmt::format(
         "  save              programs that use stdchk.h, with STDCHK_MANAGER={} and\n"

@@ -38,9 +38,10 @@ struct MountOptions {
   std::string close;  ///< what close() waits for
 };
 
-/// The drain of images into a parallel file system.
+/// The drain of images into a parallel file system or an object store.
 struct DrainTarget {
-  std::string directory;         ///< empty: nothing is drained
+  std::string directory;         ///< or an object store; empty: nothing is drained
+  std::string endpoint;          ///< of the object store; empty: Amazon's
   std::uint64_t rate = 0;        ///< of each benefactor, bytes a second; 0: no limit
   std::uint64_t total_rate = 0;  ///< of all benefactors; 0: no limit
   bool yields = true;

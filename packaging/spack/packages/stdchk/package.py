@@ -35,6 +35,7 @@ class Stdchk(MesonPackage):
     depends_on("tl-expected", type="build")
     depends_on("tomlplusplus", type="build")
 
+    depends_on("curl@7.75:")
     depends_on("libfabric", when="+rdma")
     depends_on("rdma-core", when="+rdma")
     depends_on("slurm", when="+slurm")

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""An S3 server with faults, for tests: moto's server behind a proxy. Runs in a virtual environment that has moto[server].
+
+Like Amazon's server, the proxy checks signatures (by botocore's code), the SHA-256 of bodies, and the times of requests.
+moto checks none of these.
+
+Prints the port of the proxy and that of moto when it serves. Ends with its standard input. POST /-/faults sets the faults: a list of
+{"kind", "count", "method", "match"}; `match` is a regular expression for the path with its query. GET /-/faults returns those
+that are left, GET /-/requests the requests so far. Kinds:
+
+    500, 503       an answer with this status; 503 is SlowDown
+    reset          the connection ends without an answer
+    lost-answer    the request is carried out, and the connection ends without an answer
+    hang           no answer for 60 s
+    slow           the answer trickles, 1 KiB each 0.5 s
+    truncated      half of the body of the answer
+    damaged        a bit of the answer's body is changed
+    bad-digest     the body is refused as damaged on its way
+    expired        the credentials are refused as expired
+    skew           the server's clock is an hour ahead from now on; "unskew" ends that
+"""
+
+import datetime
+import hashlib
+import http.client
+import http.server
+import json
+import re
+import socket
+import sys
+import threading
+import time
+import urllib.parse
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from moto.server import ThreadedMotoServer
+
+SECRETS = {"TESTKEY": "a/secret+of=the test", "OTHERKEY": "another"}
+SKEW_MAX = datetime.timedelta(minutes=15)
+TIME = "%Y%m%dT%H%M%SZ"
+
+
+class State:
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.faults = []
+        self.requests = []
+        self.skew = datetime.timedelta()
+
+    def take_fault(self, method, path):
+        with self.lock:
+            self.requests.append(f"{method} {path}")
+            for fault in self.faults:
+                if fault.get("method", method) != method or not re.search(fault.get("match", ""), path):
+                    continue
+                fault["count"] = fault.get("count", 1) - 1
+                if fault["count"] <= 0:
+                    self.faults.remove(fault)
+                return fault["kind"]
+        return None
+
+    def now(self):
+        return datetime.datetime.now(datetime.timezone.utc) + self.skew
+
+
+STATE = State()
+MOTO_PORT = None
+
+
+def error(status, code):
+    text = f"<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>by the test</Message></Error>"
+    return status, {"Content-Type": "application/xml"}, text.encode()
+
+
+def fault_of_signature(method, path, headers, body):
+    """Returns the error that Amazon's server answers to a wrong signature; None: it is right."""
+    found = re.fullmatch(
+        r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/s3/aws4_request, ?SignedHeaders=([^,]+), ?Signature=(\w+)",
+        headers.get("Authorization", ""))
+    if not found:
+        return error(403, "AccessDenied")
+    key, _, region, signed, signature = found.groups()
+    if key not in SECRETS:
+        return error(403, "InvalidAccessKeyId")
+    if abs(datetime.datetime.strptime(headers["X-Amz-Date"] + "+0000", TIME + "%z") - STATE.now()) > SKEW_MAX:
+        return error(403, "RequestTimeTooSkewed")
+    if hashlib.sha256(body).hexdigest() != headers["x-amz-content-sha256"]:
+        return error(400, "XAmzContentSHA256Mismatch")
+    names = signed.split(";")
+    unsigned = [name for name in headers if name.lower().startswith("x-amz-") and name.lower() not in names]
+    if unsigned or "host" not in names:
+        return error(403, "AccessDenied")
+    request = AWSRequest(method, f"http://{headers['Host']}{path}",
+                         {name: headers[name] for name in names if name != "host"})
+    request.context["timestamp"] = headers["X-Amz-Date"]
+    auth = S3SigV4Auth(Credentials(key, SECRETS[key]), "s3", region)
+    auth.payload = lambda _: headers["x-amz-content-sha256"]
+    right = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
+    return None if right == signature else error(403, "SignatureDoesNotMatch")
+
+
+class Proxy(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def date_of_answer(self):
+        return self.date_time_string(STATE.now().timestamp())
+
+    def answer(self, status, headers, body, length=None):
+        self.send_response_only(status)
+        self.send_header("Date", self.date_of_answer())
+        for name, value in headers.items():
+            if name.lower() not in ("content-length", "date", "connection", "transfer-encoding", "server"):
+                self.send_header(name, value)
+        # The answer to HEAD has the length of the body that GET has.
+        own = headers.get("Content-Length") if self.command == "HEAD" else None
+        self.send_header("Content-Length", own or str(len(body) if length is None else length))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def end_connection(self):
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def control(self, body):
+        if self.command == "POST":
+            with STATE.lock:
+                STATE.faults = json.loads(body)
+            for fault in STATE.faults:
+                if fault["kind"] in ("skew", "unskew"):
+                    STATE.skew = datetime.timedelta(hours=1 if fault["kind"] == "skew" else 0)
+                    STATE.faults = []
+        shown = STATE.requests if self.path == "/-/requests" else STATE.faults
+        self.answer(200, {"Content-Type": "application/json"}, json.dumps(shown).encode())
+
+    def forward(self, body):
+        connection = http.client.HTTPConnection("127.0.0.1", MOTO_PORT, timeout=60)
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+        connection.request(self.command, self.path, body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        # moto has an exception instead of this answer.
+        if answer.status == 500 and "uploadId=" in self.path and self.command in ("PUT", "POST"):
+            return error(404, "NoSuchUpload")
+        return answer.status, dict(answer.getheaders()), content
+
+    def serve(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path.startswith("/-/"):
+            return self.control(body)
+        kind = STATE.take_fault(self.command, self.path)
+        if kind == "500":
+            return self.answer(*error(500, "InternalError"))
+        if kind == "503":
+            return self.answer(*error(503, "SlowDown"))
+        if kind == "bad-digest":
+            return self.answer(*error(400, "BadDigest"))
+        if kind == "expired":
+            return self.answer(*error(403, "ExpiredToken"))
+        if kind == "reset":
+            return self.end_connection()
+        if kind == "hang":
+            time.sleep(60)
+            return self.end_connection()
+        refusal = fault_of_signature(self.command, self.path, self.headers, body)
+        if refusal:
+            return self.answer(*refusal)
+        status, headers, content = self.forward(body)
+        if kind == "lost-answer":
+            return self.end_connection()
+        if kind == "truncated":
+            self.answer(status, headers, content[:len(content) // 2], len(content))
+            return self.end_connection()
+        if kind == "damaged" and content:
+            content = bytes([content[0] ^ 1]) + content[1:]
+        if kind == "slow":
+            self.answer(status, headers, b"", len(content))
+            for at in range(0, len(content), 1024):
+                self.wfile.write(content[at:at + 1024])
+                time.sleep(0.5)
+            return None
+        return self.answer(status, headers, content)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = serve
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        pass  # a client that left
+
+
+def main():
+    global MOTO_PORT
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    MOTO_PORT = moto.get_host_and_port()[1]
+    for bucket in sys.argv[1:]:
+        connection = http.client.HTTPConnection("127.0.0.1", MOTO_PORT)
+        connection.request("PUT", "/" + urllib.parse.quote(bucket), headers={
+            "Authorization": "AWS4-HMAC-SHA256 Credential=TESTKEY/20260101/us-east-1/s3/aws4_request, "
+                             "SignedHeaders=host, Signature=0"})
+        assert connection.getresponse().status == 200
+    proxy = Server(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    print(proxy.server_address[1], MOTO_PORT, flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

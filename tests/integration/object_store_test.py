@@ -1,0 +1,372 @@
+"""Tests the drain to an object store, against moto's server behind a proxy with faults (object_server.py).
+
+STDCHK_TEST_MOTO names the Python of a virtual environment with moto[server]; scripts/object-stores makes one.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import urllib.parse
+import urllib.request
+import xml.etree.ElementTree
+
+import pytest
+from conftest import BIN, Pool
+from processes import run, wait_until
+
+PYTHON = os.environ.get("STDCHK_TEST_MOTO")
+pytestmark = pytest.mark.skipif(not PYTHON, reason="STDCHK_TEST_MOTO is not set: scripts/object-stores sets it")
+
+HERE = pathlib.Path(__file__).parent
+SECRET = "a/secret+of=the test"
+BUCKET = "bucket"
+MIB = 1 << 20
+
+
+class Server:
+    """moto behind its proxy, and what the store has."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([PYTHON, HERE / "object_server.py", BUCKET], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        port, moto = self.process.stdout.readline().split()
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.behind = f"http://127.0.0.1:{moto}/{BUCKET}"
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(10)
+
+    def faults(self, *faults):
+        request = urllib.request.Request(f"{self.endpoint}/-/faults", json.dumps(faults).encode(), method="POST")
+        urllib.request.urlopen(request).read()
+
+    def faults_left(self):
+        return json.load(urllib.request.urlopen(f"{self.endpoint}/-/faults"))
+
+    def requests(self):
+        return json.load(urllib.request.urlopen(f"{self.endpoint}/-/requests"))
+
+    def ask(self, key, method="GET", body=None, **headers):
+        """Asks moto, past the proxy. moto wants a signature, and does not check it."""
+        headers["Authorization"] = ("AWS4-HMAC-SHA256 Credential=TESTKEY/20260101/us-east-1/s3/aws4_request, "
+                                    "SignedHeaders=host, Signature=0")
+        headers.setdefault("Content-Type", "application/octet-stream")  # moto takes a form's body away
+        request = urllib.request.Request(f"{self.behind}/{urllib.parse.quote(key, safe='/?=&-')}", body, headers,
+                                         method=method)
+        return urllib.request.urlopen(request)
+
+    def read(self, key):
+        return self.ask(key).read()
+
+    def metadata(self, key):
+        headers = self.ask(key, "HEAD").headers
+        return {name.lower().removeprefix("x-amz-meta-stdchk-"): value for name, value in headers.items()
+                if name.lower().startswith("x-amz-meta-stdchk-")}
+
+    def keys(self, prefix=""):
+        text = self.ask(f"?list-type=2&prefix={prefix}").read()
+        return sorted(element.text for element in xml.etree.ElementTree.fromstring(text).iter()
+                      if element.tag.endswith("}Key"))
+
+    def uploads(self):
+        text = self.ask("?uploads=").read()
+        return [element.text for element in xml.etree.ElementTree.fromstring(text).iter()
+                if element.tag.endswith("}Key")]
+
+
+@pytest.fixture(name="server", scope="module")
+def server_fixture():
+    server = Server()
+    yield server
+    server.end()
+
+
+@pytest.fixture(name="store")
+def store_fixture(server, pool, request):
+    """The place to which `pool` drains: a prefix of its own. The pool knows the credentials."""
+    name = re.sub(r"\W", "-", request.node.name)[:40].strip("-")
+    server.faults()
+    give_credentials(pool, server)
+    pool.drain = f"s3://{BUCKET}/{name}"
+    yield server, name
+    server.faults()
+
+
+def give_credentials(pool, server):
+    pool.environment.update(AWS_ACCESS_KEY_ID="TESTKEY", AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION="us-east-1",
+                            STDCHK_DRAIN_ENDPOINT=server.endpoint, HOME="/nonexistent")
+
+
+def write(path, size):
+    content = os.urandom(size)
+    path.write_bytes(content)
+    return content
+
+
+def drain(pool, *paths, seconds=60):
+    return pool.stdchk("drain", "--wait", "--timeout", seconds, *(pool.mount / path for path in paths or [""]))
+
+
+def is_safe(pool, path):
+    return pool.stdchk("safe", pool.mount / path, check=False).returncode == 0
+
+
+def verify(pool, check=True):
+    done = pool.stdchk("verify", "--json", pool.drain, check=False)
+    assert done.returncode in ((0,) if check else (0, 1)), done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_client_of_object_stores_passes_the_cases_of_all_stores(server):
+    server.faults()
+    environment = os.environ | {"AWS_ACCESS_KEY_ID": "TESTKEY", "AWS_SECRET_ACCESS_KEY": SECRET,
+                                "STDCHK_TEST_S3": f"s3://{BUCKET}/cases?endpoint={server.endpoint}"}
+    program = next(path for path in (BIN / "object-store-test",
+                                     BIN.parent / "release/tests/conformance/object-store-test") if path.exists())
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+def test_images_become_objects_with_their_bytes_and_attributes(pool, store):
+    server, prefix = store
+    pool.up(benefactors=3, memory="128M")
+    contents = {}
+    (pool.mount / "run").mkdir()
+    for name, size in {"run/app.N0.T1": 3 * MIB + 5, "run/app.N1.T1": 40 * MIB + 1, "empty": 0, "a b&c=d": 100}.items():
+        contents[name] = write(pool.mount / name, size)
+    os.chmod(pool.mount / "run/app.N0.T1", 0o640)
+    drain(pool)
+    for name, content in contents.items():
+        assert server.read(f"{prefix}/{name}") == content
+        assert is_safe(pool, name)
+    attributes = server.metadata(f"{prefix}/run/app.N0.T1")
+    status = (pool.mount / "run/app.N0.T1").stat()
+    assert attributes["mode"] == "640"
+    assert int(attributes["mtime"]) == status.st_mtime_ns
+    assert int(attributes["uid"]) == status.st_uid
+    assert server.metadata(f"{prefix}/run/")["kind"] == "directory"
+    assert not [key for key in server.keys(f"{prefix}/.stdchk-drain")]
+    assert not server.uploads()
+    found = verify(pool)
+    assert found["files"] == len(contents) and not found["bad"]
+    assert found["checked_bytes"] == sum(map(len, contents.values()))
+    pool.down()
+
+
+def test_changes_of_names_reach_the_store(pool, store):
+    server, prefix = store
+    pool.up(benefactors=2, memory="64M")
+    (pool.mount / "d").mkdir()
+    content = write(pool.mount / "d/one", 50_000)
+    os.symlink("d/one", pool.mount / "latest-one")
+    drain(pool)
+    (pool.mount / "d").rename(pool.mount / "e")
+    (pool.mount / "e/one").rename(pool.mount / "e/two")
+    os.link(pool.mount / "e/two", pool.mount / "e/three")
+    drain(pool)
+    assert server.read(f"{prefix}/e/two") == server.read(f"{prefix}/e/three") == content
+    assert server.read(f"{prefix}/latest-one") == b"d/one"
+    (pool.mount / "e/three").unlink()
+    (pool.mount / "e/two").unlink()
+    (pool.mount / "e").rmdir()
+    drain(pool)
+    assert [key for key in server.keys(prefix) if ".stdchk" not in key] == [f"{prefix}/latest-one"]
+    pool.down()
+
+
+def test_a_new_pool_shows_and_reads_the_files_of_an_earlier_one(pool, store, tmp_path):
+    server, prefix = store
+    pool.up(benefactors=2, memory="64M")
+    (pool.mount / "d").mkdir(mode=0o711)
+    contents = {name: write(pool.mount / name, size)
+                for name, size in {"d/app.N0.T1": 20 * MIB, "small": 1000}.items()}
+    os.symlink("small", pool.mount / "link")
+    times = {name: (pool.mount / name).stat().st_mtime_ns for name in contents}
+    drain(pool)
+    other = Pool(tmp_path)
+    give_credentials(other, server)
+    other.drain = pool.drain
+    with pytest.raises(AssertionError) as refused:
+        other.up(benefactors=1, memory="64M")
+    assert "is in use by another pool" in str(refused.value)
+    pool.down()
+    try:
+        other.up(benefactors=1, memory="64M")
+        for name, content in contents.items():
+            assert (other.mount / name).read_bytes() == content
+            assert (other.mount / name).stat().st_mtime_ns == times[name]
+        assert os.readlink(other.mount / "link") == "small"
+        assert (other.mount / "d").stat().st_mode & 0o7777 == 0o711
+        # Bytes that were changed in the store are no content.
+        key = f"{prefix}/small"
+        headers = {f"x-amz-meta-stdchk-{name}": value for name, value in server.metadata(key).items()}
+        server.ask(key, "PUT", b"x" + contents["small"][1:], **headers)
+        other.down()
+        other.up(benefactors=1, memory="64M")
+        with pytest.raises(OSError):
+            (other.mount / "small").read_bytes()
+        assert [bad["path"] for bad in verify(other, check=False)["bad"]] == ["small"]
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_drained_images_make_room_and_are_read_from_the_store(pool, store):
+    pool.up(benefactors=1, memory="64M")
+    contents = {}
+    for number in range(5):
+        name = f"app.N0.T{number}"
+        contents[name] = write(pool.mount / name, 20 * MIB)
+        drain(pool)
+    pool.mount_by_hand("fresh")
+    for name, content in contents.items():
+        assert (pool.folder / "fresh" / name).read_bytes() == content
+    pool.down()
+
+
+def test_an_object_that_was_removed_or_replaced_is_not_safe_and_drained_again(pool, store):
+    server, prefix = store
+    pool.up(benefactors=1, memory="64M")
+    content = write(pool.mount / "x", 100_000)
+    drain(pool)
+    assert is_safe(pool, "x")
+    server.ask(f"{prefix}/x", "DELETE")
+    assert not is_safe(pool, "x")
+    drain(pool)
+    assert server.read(f"{prefix}/x") == content
+    server.ask(f"{prefix}/x", "PUT", b"other")
+    assert not is_safe(pool, "x")
+    drain(pool)
+    assert server.read(f"{prefix}/x") == content
+    pool.down()
+
+
+FAULTS = {
+    "500": [{"kind": "500", "count": 4}],
+    "slow-down": [{"kind": "503", "count": 4, "method": "PUT"}],
+    "reset": [{"kind": "reset", "count": 3}],
+    "lost-answers": [{"kind": "lost-answer", "count": 1, "method": method} for method in ("PUT", "POST", "POST", "DELETE")],
+    "slow": [{"kind": "slow", "count": 1, "method": "GET", "match": "stdchk-drain"}],
+    "truncated": [{"kind": "truncated", "count": 3, "method": "GET", "match": "stdchk-drain/.*/"}],
+    "damaged": [{"kind": "damaged", "count": 1, "method": "GET", "match": "stdchk-drain/.*/0"}],
+    "bad-digest": [{"kind": "bad-digest", "count": 3, "method": "PUT"}],
+    "expired": [{"kind": "expired", "count": 1}],
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_the_drain_survives_faults_of_the_store(pool, store, kind):
+    server, prefix = store
+    pool.up(benefactors=2, memory="64M")
+    before = len(server.requests())
+    server.faults(*FAULTS[kind])
+    contents = {name: write(pool.mount / name, size) for name, size in {"long": 20 * MIB, "short": 70_000}.items()}
+    drain(pool, seconds=90)
+    assert not server.faults_left(), "\n".join(server.requests()[before:])
+    for name, content in contents.items():
+        assert server.read(f"{prefix}/{name}") == content
+        assert is_safe(pool, name)
+    assert not [key for key in server.keys(f"{prefix}/.stdchk-drain") if "upload" in key]
+    assert not server.uploads()
+    pool.down()
+
+
+def test_a_store_that_hangs_delays_only_its_requests(pool, store):
+    server, prefix = store
+    pool.up(benefactors=1, memory="64M")
+    server.faults({"kind": "hang", "count": 1, "method": "PUT", "match": "stdchk-drain/.*/"})
+    content = write(pool.mount / "x", 100_000)
+    assert (pool.mount / "x").read_bytes() == content
+    drain(pool, seconds=60)
+    assert server.read(f"{prefix}/x") == content
+    pool.down()
+
+
+def test_a_pool_drains_although_its_clock_differs_from_the_stores(pool, store):
+    server, prefix = store
+    server.faults({"kind": "skew"})
+    try:
+        pool.up(benefactors=1, memory="64M")
+        content = write(pool.mount / "x", 1000)
+        drain(pool)
+        assert server.read(f"{prefix}/x") == content
+        pool.down()
+    finally:
+        server.faults({"kind": "unskew"})
+
+
+def test_uploads_that_a_crash_has_left_are_ended_by_the_next_pool(pool, store):
+    server, prefix = store
+    pool.up(benefactors=1, memory="64M")
+    # The completion never comes, so the upload stays when all processes are killed.
+    server.faults({"kind": "hang", "count": 100, "method": "POST", "match": "uploadId"})
+    write(pool.mount / "long", 20 * MIB)
+    pool.stdchk("drain", pool.mount)
+    wait_until(lambda: server.uploads() == [f"{prefix}/long"], "the upload")
+    for role in ("benefactor", "manager"):
+        pool.kill(role)
+    pool.down(check=False)
+    server.faults()
+    assert server.uploads() == [f"{prefix}/long"]
+    pool.up(benefactors=1, memory="64M")
+    assert server.uploads() == []
+    assert not server.keys(f"{prefix}/.stdchk-drain")
+    assert not (pool.mount / "long").exists()
+    pool.down()
+
+
+def test_no_log_and_no_command_line_has_the_secret(pool, store):
+    pool.up("--log-level", "debug", benefactors=1, memory="64M")
+    write(pool.mount / "x", 1000)
+    drain(pool)
+    pids = [member["pid"] for member in pool.record["members"]]
+    for pid in pids:
+        assert SECRET.encode() not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    for file in pool.runtime.rglob("*"):
+        if file.is_file():
+            assert SECRET.encode() not in file.read_bytes(), file
+    pool.down()
+
+
+def test_the_commands_of_the_page(pool, store):
+    server, _ = store
+    page = (HERE.parent.parent / "docs/guide/object-stores.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    environment = {name: value for name, value in pool.environment.items()
+                   if not name.startswith(("AWS_", "STDCHK_DRAIN"))}
+    environment.update(KEY="TESTKEY", SECRET=SECRET, ENDPOINT=server.endpoint, MOUNT=str(pool.mount),
+                       PATH=f"{BIN}:{os.environ['PATH']}")
+    sum_before = 'cksum $MOUNT/app.N0.T1\n'
+    first = blocks[0].replace("stdchk drain", sum_before + "stdchk drain", 1)
+    done = subprocess.run(["bash", "-euc", first + blocks[1]], env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sums = re.findall(r"^(\d+ 20971520) ", done.stdout, re.MULTILINE)
+    assert len(sums) == 2 and sums[0] == sums[1], done.stdout
+    assert "1 files, 0 bad" in done.stdout
+
+
+def test_up_says_what_is_wrong_with_the_store(pool, store):
+    server, prefix = store
+
+    def refusal(**changes):
+        pool.environment.update(changes)
+        done = pool.stdchk("up", "--mount", pool.mount, "--benefactors", 1, "--memory", "64M", "--drain", pool.drain,
+                           check=False)
+        assert done.returncode != 0
+        return done.stdout + done.stderr
+
+    assert "SignatureDoesNotMatch" in (text := refusal(AWS_SECRET_ACCESS_KEY="wrong-secret"))
+    assert "wrong-secret" not in text
+    assert "There are no credentials" in refusal(AWS_SECRET_ACCESS_KEY="")
+    pool.environment.update(AWS_SECRET_ACCESS_KEY=SECRET)
+    pool.drain = "s3://no-such-bucket/x"
+    assert "make the bucket" in refusal()
+    pool.drain = "s3://bucket/../x"
+    assert "write s3://BUCKET/PREFIX" in refusal()
+    pool.drain = f"s3://{BUCKET}/{prefix}"
+    assert "The endpoint of the object store must be" in refusal(STDCHK_DRAIN_ENDPOINT="http://key:secret@host")
+    assert run(BIN / "stdchk", "stage-in", pool.drain, check=False, env=pool.environment).returncode != 0
