@@ -311,7 +311,7 @@ TEST_CASE("the lease of an object store belongs to one pool") {
   ObjectLease heir(open, "s3://x", key, holder("p1", '3', "host3"), true, the_clock());
   const Time start = the_clock().now();
   const State first = one.step(start);
-  INFO(one.why());
+  INFO(one.reason());
   REQUIRE(first == State::kOurs);
   CHECK(two.step(start) == State::kOthers);
   CHECK(two.holder().host == "host1");
