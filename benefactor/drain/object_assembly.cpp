@@ -130,7 +130,7 @@ Outcome<void> ObjectAssembly::load(const Means& means, Time deadline) {
   std::vector<ObjectStore::Listed> objects;
   const std::string upload = upload_key(goal_.staging);
   const std::string attempt = note_key(goal_.staging);
-  const auto listed = each_object(means.store, goal_.staging, deadline, [&](const auto& object) {
+  auto listed = each_object(means.store, goal_.staging, deadline, [&](const auto& object) {
     if (object.key != upload && object.key != attempt) objects.push_back(object);
     return true;
   });
@@ -141,7 +141,7 @@ Outcome<void> ObjectAssembly::load(const Means& means, Time deadline) {
   }
   if (auto noted = note(means, objects.size(), deadline); !noted) return noted;
   std::vector<std::vector<StagedPiece>> lists(objects.size());
-  const auto read = in_parallel(objects.size(), means.threads, [&](std::size_t i) -> Outcome<void> {
+  auto read = in_parallel(objects.size(), means.threads, [&](std::size_t i) -> Outcome<void> {
     auto list = read_staged_list(means.store, objects[i], static_cast<std::uint32_t>(i), deadline);
     if (!list) return problem(list.error());
     lists[i] = std::move(*list);
@@ -203,8 +203,8 @@ Outcome<void> ObjectAssembly::sort_pieces() {
   const auto is_same = [](const StagedPiece& a, const StagedPiece& b) {
     return a.offset == b.offset && a.length == b.length && a.crc == b.crc;
   };
-  const auto rest = std::ranges::unique(pieces_, is_same);
-  pieces_.erase(rest.begin(), rest.end());
+  // Clang 14 does not compile std::ranges::unique of GCC 12's library.
+  pieces_.erase(std::unique(pieces_.begin(), pieces_.end(), is_same), pieces_.end());
   std::uint64_t end = 0;
   for (const StagedPiece& piece : pieces_) {
     if (piece.offset < end || piece.offset + piece.length > goal_.size_bytes) {
@@ -436,15 +436,15 @@ Outcome<std::optional<ObjectStore::Upload>> read_upload(ObjectStore& store,
 Outcome<void> drop_staged(ObjectStore& store, const std::string& staging, std::size_t threads,
                           Time deadline) {
   std::vector<std::string> keys;
-  const auto listed = each_object(store, staging, deadline, [&](const auto& object) {
+  auto listed = each_object(store, staging, deadline, [&](const auto& object) {
     keys.push_back(object.key);
     return true;
   });
   if (!listed) return listed;
   std::erase(keys, upload_key(staging));
   std::erase(keys, note_key(staging));
-  const auto removed = in_parallel(keys.size(), threads,
-                                   [&](std::size_t i) { return store.remove(keys[i], deadline); });
+  auto removed = in_parallel(keys.size(), threads,
+                             [&](std::size_t i) { return store.remove(keys[i], deadline); });
   if (!removed) return removed;
   if (auto gone = store.remove(upload_key(staging), deadline); !gone) return gone;
   // Last: it says that the rest is no whole file.

@@ -135,7 +135,7 @@ Outcome<void> ObjectMirror::rename_folder(const std::string& from, const std::st
                                           const msg::MirrorChange& change, Time deadline) const {
   const std::string below = from + "/";
   std::vector<std::string> keys;
-  const auto listed = each_object(store(), below, deadline, [&](const auto& object) {
+  auto listed = each_object(store(), below, deadline, [&](const auto& object) {
     if (object.key != below) keys.push_back(object.key);
     return true;
   });
@@ -145,7 +145,7 @@ Outcome<void> ObjectMirror::rename_folder(const std::string& from, const std::st
     if (!copied) return problem(copied.error());
     return *copied ? store().remove(key, deadline) : Outcome<void>();
   };
-  const auto moved =
+  auto moved =
       in_parallel(keys.size(), parts_.means.threads, [&](std::size_t i) { return move(keys[i]); });
   if (!moved) return moved;
   return move(below);
@@ -227,7 +227,7 @@ Outcome<void> ObjectMirror::drop(const msg::MirrorChange& change, Time deadline)
 Outcome<void> ObjectMirror::drop_old(std::uint64_t first_used, Time deadline) const {
   const std::string folder = key_of(msg::kTemporaryFolder) + "/";
   std::set<std::string> names;
-  const auto listed = each_object(store(), folder, deadline, [&](const auto& object) {
+  auto listed = each_object(store(), folder, deadline, [&](const auto& object) {
     std::string name = object.key.substr(folder.size());
     name.resize(std::min(name.find('/'), name.size()));
     if (is_old_temporary(name, first_used)) names.insert(name);
@@ -236,7 +236,7 @@ Outcome<void> ObjectMirror::drop_old(std::uint64_t first_used, Time deadline) co
   if (!listed) return listed;
   for (const std::string& name : names) {
     if (auto removed = store().remove(folder + name, deadline); !removed) return removed;
-    const auto gone = abandon_staged(store(), folder + name + "/", parts_.means.threads, deadline);
+    auto gone = abandon_staged(store(), folder + name + "/", parts_.means.threads, deadline);
     if (!gone) return gone;
   }
   return end_unknown_uploads(deadline);
@@ -257,7 +257,7 @@ Outcome<void> ObjectMirror::end_unknown_uploads(Time deadline) const {
   const std::string folder = key_of(msg::kTemporaryFolder) + "/";
   std::set<std::string> noted;
   std::vector<std::string> stagings;
-  const auto listed = each_object(store(), folder, deadline, [&](const auto& object) {
+  auto listed = each_object(store(), folder, deadline, [&](const auto& object) {
     constexpr std::string_view kNote = "/upload";
     if (object.key.ends_with(kNote)) {
       stagings.push_back(object.key.substr(0, object.key.size() - kNote.size() + 1));

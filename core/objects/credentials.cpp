@@ -29,7 +29,7 @@ std::string environment(const char* name) {
 }
 
 std::string home_folder() {
-  if (const std::string home = environment("HOME"); !home.empty()) return home;
+  if (std::string home = environment("HOME"); !home.empty()) return home;
   std::array<char, 4096> room{};
   struct passwd entry {};
   struct passwd* found = nullptr;
