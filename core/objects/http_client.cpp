@@ -207,8 +207,9 @@ HttpClient::HttpClient(std::string region, std::function<bool()> stopped)
 
 HttpClient::~HttpClient() {
   const MutexLock lock(mutex_);
-  const auto curl = idle_.empty() ? nullptr : *CurlLibrary::load();
-  for (void* handle : idle_) curl->cleanup(static_cast<CURL*>(handle));
+  const auto curl = CurlLibrary::load();
+  if (!curl) return;  // then no handle was made
+  for (void* handle : idle_) (*curl)->cleanup(static_cast<CURL*>(handle));
 }
 
 void HttpClient::set_skew(std::int64_t seconds) {

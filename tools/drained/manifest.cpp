@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/base/limits.h"
 #include "core/files/drain_directory.h"
@@ -163,7 +164,13 @@ Outcome<DrainedTree> read_tree(const std::string& folder) {
   if (!top) return problem("{} cannot be read: {}", folder, top.error().text);
   Found found{folder, {}, {}, {}};
   if (auto looked = find_manifests_below(found, *top, ""); !looked) return problem(looked.error());
-  for (const ManifestFile& file : found.files) found.sizes.erase(file.below);
+  std::set<std::string> listed;
+  for (const ManifestFile& file : found.files) {
+    found.sizes.erase(file.below);
+    listed.insert(file.below);
+  }
+  // Somebody has put a link in the place of a drained file: the file is damaged.
+  std::erase_if(found.links, [&](const std::string& link) { return listed.contains(link); });
   for (const auto& [below, size] : found.sizes) {
     ManifestFile& file = found.files.emplace_back();
     file.path = found.path_of(below);

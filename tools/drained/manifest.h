@@ -38,7 +38,8 @@ ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
 /// A DrainedTree lists what lies below a folder of a drain directory.
 struct DrainedTree {
   std::vector<ManifestFile> files;  ///< as read_manifests() returns them
-  /// Symbolic links, without those of the pool itself, by path below the folder.
+  /// Symbolic links by path below the folder. Without those of the pool itself, and without links in
+  /// the place of files that a manifest lists.
   std::vector<std::string> links;
 };
 
