@@ -38,8 +38,8 @@ ManifestFile parse_entry(std::string path, const nlohmann::json& entry);
 /// A DrainedTree lists what lies below a folder of a drain directory.
 struct DrainedTree {
   std::vector<ManifestFile> files;  ///< as read_manifests() returns them
-  /// Symbolic links by path below the folder. Without those of the pool itself, and without links in
-  /// the place of files that a manifest lists.
+  /// Symbolic links by path below the folder. The pool's own links are not listed, and no link in the
+  /// place of a file that a manifest lists.
   std::vector<std::string> links;
 };
 
