@@ -14,6 +14,7 @@
 
 #include "benefactor/drain/drain_attributes.h"
 #include "benefactor/drain/drain_paths.h"
+#include "benefactor/drain/piece_check.h"
 #include "benefactor/drain/striping.h"
 #include "benefactor/memory/chunk_check.h"
 #include "core/base/limits.h"
@@ -53,13 +54,6 @@ bool read_all(int fd, MutableByteSpan bytes, std::uint64_t offset) {
     offset += static_cast<std::uint64_t>(got);
   }
   return true;
-}
-
-bool is_valid(const msg::DrainPiece& piece) {
-  return piece.length > 0 && piece.chunk_length <= limits::kChunkBytesMax &&
-         piece.chunk_offset <= piece.chunk_length &&
-         piece.length <= piece.chunk_length - piece.chunk_offset &&
-         piece.file_offset <= limits::kFileBytesMax;
 }
 
 tl::unexpected<Problem> invalid(std::string what) {
@@ -112,11 +106,7 @@ Outcome<ByteSpan> FileDrainer::load_piece(Writing& writing, std::uint32_t index)
     if (!read_all(writing.base.get(), copy, piece.file_offset)) {
       return storage_problem("reading", writing.request.base_path, errno);
     }
-    // A part of a chunk has no checksum; the drain of its file has verified the whole chunk.
-    // Files that a pool found in its drain directory have no checksums.
-    const bool checked =
-        piece.length == piece.chunk_length && (piece.crc != 0 || piece.name.is_named());
-    return checked && crc32c(0, copy) != piece.crc ? ByteSpan{} : ByteSpan(copy);
+    return differs_from_base(piece, copy) ? ByteSpan{} : ByteSpan(copy);
   }
   const ExpectedChunk expected{piece.extent_offset, piece.chunk_length, piece.crc, piece.name};
   const auto extent = find_extent(arena_, expected);
@@ -263,10 +253,7 @@ Outcome<msg::DrainPieces::Reply> FileDrainer::compare(Writing& writing) {
 
 Outcome<msg::DrainPieces::Reply> FileDrainer::write_pieces(const msg::DrainPieces& request,
                                                            Time deadline) {
-  if (!request.file || request.pieces.size() > limits::kMapPageSlicesMax ||
-      !std::ranges::all_of(request.pieces, is_valid)) {
-    return invalid("A drain request is out of its limits.");
-  }
+  if (!is_in_limits(request)) return invalid("A drain request is out of its limits.");
   Writing writing{request, deadline, {}, {}, {}, {}, {}, {}};
   if (request.number == 0) return compare(writing);
   if (auto opened = open_files(writing); !opened) return problem(opened.error());

@@ -9,6 +9,7 @@
 
 #include "benefactor/drain/drain_paths.h"
 #include "benefactor/drain/object_mirror.h"
+#include "benefactor/drain/piece_check.h"
 #include "benefactor/drain/staged_pieces.h"
 #include "benefactor/memory/chunk_check.h"
 #include "core/base/limits.h"
@@ -21,13 +22,6 @@
 
 namespace stdchk::benefactor {
 namespace {
-
-bool is_valid(const msg::DrainPiece& piece) {
-  return piece.length > 0 && piece.chunk_length <= limits::kChunkBytesMax &&
-         piece.chunk_offset <= piece.chunk_length &&
-         piece.length <= piece.chunk_length - piece.chunk_offset &&
-         piece.file_offset <= limits::kFileBytesMax;
-}
 
 tl::unexpected<Problem> invalid(std::string what) {
   return problem(Code::kInvalidArgument, "benefactor.objects", EINVAL, std::move(what));
@@ -96,10 +90,7 @@ Outcome<std::vector<std::byte>> ObjectDrainer::load_piece(ObjectStore& store,
     std::vector<std::byte> bytes(piece.length);
     const auto got = store.get(key_of(request.base_path), {piece.file_offset, bytes}, deadline);
     if (!got) return store_problem(got.error());
-    // As in FileDrainer: a part of a chunk has no checksum.
-    const bool checked =
-        piece.length == piece.chunk_length && (piece.crc != 0 || piece.name.is_named());
-    if (checked && crc32c(0, bytes) != piece.crc) bytes.clear();
+    if (differs_from_base(piece, bytes)) bytes.clear();
     return bytes;
   }
   const ExpectedChunk expected{piece.extent_offset, piece.chunk_length, piece.crc, piece.name};
@@ -143,10 +134,7 @@ Outcome<void> ObjectDrainer::stage(ObjectStore& store, const msg::DrainPieces& r
 
 Outcome<msg::DrainPieces::Reply> ObjectDrainer::write_pieces(const msg::DrainPieces& request,
                                                              Time deadline) {
-  if (!request.file || request.pieces.size() > limits::kMapPageSlicesMax ||
-      !std::ranges::all_of(request.pieces, is_valid)) {
-    return invalid("A drain request is out of its limits.");
-  }
+  if (!is_in_limits(request)) return invalid("A drain request is out of its limits.");
   const auto opened = store();
   if (!opened) return problem(opened.error());
   msg::DrainPieces::Reply reply;

@@ -116,6 +116,15 @@ DrainLease::State DrainLease::unknown(const Problem& problem) {
   return State::kUnknown;
 }
 
+bool LeaseWatch::is_free(const std::string& text, const LeaseHolder& holder, Time now) {
+  if (text != text_) {
+    text_ = text;
+    since_ = now;
+  }
+  const bool is_stale = now - *since_ >= DrainLease::kStaleAfter;
+  return is_stale || (!holder.manager.empty() && !holder.may_be_running());
+}
+
 DrainLease::State DrainLease::step(Time now) {
   const auto root = directory_.open();
   if (!root) return unknown(root.error());
@@ -126,12 +135,7 @@ DrainLease::State DrainLease::step(Time now) {
   const bool heir = inherits_ && seen_.pool == own_.pool;
   if (seen_.manager == own_.manager || heir) return replace(*root, *there);
   held_ = false;
-  if (*there != watched_) {
-    watched_ = *there;
-    watched_since_ = now;
-  }
-  const bool stale = now - *watched_since_ >= kStaleAfter;
-  if (!stale && (seen_.manager.empty() || seen_.may_be_running())) return State::kOthers;
+  if (!watch_.is_free(*there, seen_, now)) return State::kOthers;
   return replace(*root, *there);
 }
 
@@ -149,8 +153,7 @@ DrainLease::State DrainLease::take(const DrainFolder& root) {
   inode_ = file->status.st_ino;
   held_ = true;
   inherits_ = false;
-  watched_since_.reset();
-  watched_.clear();
+  watch_.reset();
   return State::kOurs;
 }
 

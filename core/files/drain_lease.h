@@ -52,6 +52,22 @@ class LeaseSteps {
   virtual const std::string& reason() const = 0;
 };
 
+/// A LeaseWatch judges whether another holder's lease is free, by this process's clock alone.
+///
+/// Threads: one.
+class LeaseWatch {
+ public:
+  /// Returns true when the lease of `holder` may be taken: its text stayed equal for
+  /// DrainLease::kStaleAfter, or its process ended on this host. Call it with each text that was read.
+  bool is_free(const std::string& text, const LeaseHolder& holder, Time now);
+  /// Forgets the text: this process has the lease.
+  void reset() { *this = {}; }
+
+ private:
+  std::string text_;
+  std::optional<Time> since_;  ///< the time when the text was first read
+};
+
 /// A DrainLease keeps two pools from draining into one directory, where one of them would give its
 /// temporary files the names of the other's.
 ///
@@ -92,8 +108,7 @@ class DrainLease final : public LeaseSteps {
   std::uint64_t inode_ = 0;  ///< of this process's lease
   std::uint64_t renewals_ = 0;
   LeaseHolder seen_;
-  std::string watched_;  ///< text of another holder's lease
-  std::optional<Time> watched_since_;
+  LeaseWatch watch_;
   std::string reason_;
 };
 

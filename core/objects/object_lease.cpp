@@ -68,12 +68,7 @@ LeaseSteps::State ObjectLease::look(Time now) {
   const ObjectStore::Condition same{false, has_conditions_ ? lease.etag : ""};
   const bool heir = inherits_ && seen_.pool == own_.pool;
   if (seen_.manager == own_.manager || heir) return write(same);
-  if (lease.text != watched_) {
-    watched_ = lease.text;
-    watched_since_ = now;
-  }
-  const bool stale = now - *watched_since_ >= DrainLease::kStaleAfter;
-  if (!stale && (seen_.manager.empty() || seen_.may_be_running())) return State::kOthers;
+  if (!watch_.is_free(lease.text, seen_, now)) return State::kOthers;
   return write(same);
 }
 
@@ -110,8 +105,7 @@ LeaseSteps::State ObjectLease::write(const ObjectStore::Condition& condition) {
   }
   etag_ = *etag;
   inherits_ = false;
-  watched_since_.reset();
-  watched_.clear();
+  watch_.reset();
   return State::kOurs;
 }
 

@@ -57,8 +57,7 @@ class ObjectLease final : public LeaseSteps {
   bool checked_conditions_ = false;
   std::uint64_t renewals_ = 0;
   LeaseHolder seen_;
-  std::string watched_;  ///< text of another holder's lease
-  std::optional<Time> watched_since_;
+  LeaseWatch watch_;
   std::string reason_;
 };
 
