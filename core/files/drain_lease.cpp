@@ -117,7 +117,7 @@ DrainLease::State DrainLease::unknown(const Problem& problem) {
 }
 
 bool LeaseWatch::is_free(const std::string& text, const LeaseHolder& holder, Time now) {
-  if (text != text_) {
+  if (!since_ || text != text_) {
     text_ = text;
     since_ = now;
   }

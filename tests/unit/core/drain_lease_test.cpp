@@ -163,6 +163,14 @@ TEST_CASE("What is no lease is respected for a while, and then replaced") {
   CHECK(lease.step(scene.now + DrainLease::kStaleAfter) == State::kOurs);
 }
 
+TEST_CASE("An empty file in place of the lease is respected for a while, too") {
+  Scene scene;
+  std::ofstream(scene.file()).flush();
+  DrainLease lease = scene.lease(Scene::elsewhere("aa", "1"));
+  CHECK(lease.step(scene.now) == State::kOthers);
+  CHECK(lease.step(scene.now + DrainLease::kStaleAfter) == State::kOurs);
+}
+
 TEST_CASE("A link or another user's file in place of the lease is neither read nor written") {
   Scene scene;
   const fs::path victim = scene.drain / "victim";
