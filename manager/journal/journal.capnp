@@ -147,6 +147,7 @@ struct AddSymlink {
   nowNs @7 :Int64;
   mirror @8 :Bool;
   caller @9 :Caller $presentIf("client");
+  held @10 :Bool;  # in all commands: the drain directory must not have the name before other files (NameHeld)
 }
 
 struct AddNode {
@@ -172,6 +173,7 @@ struct AddLink {
   nowNs @3 :Int64;
   mirror @4 :Bool;
   caller @5 :Caller $presentIf("client");
+  held @6 :Bool;  # the file is drained again, and then gets all its names
 }
 
 struct RestoreLink {
@@ -202,6 +204,10 @@ struct RenameName {
   nowNs @6 :Int64;
   mirror @7 :Bool;
   caller @8 :Caller $presentIf("client");
+  counts @9 :Bool;  # a file that becomes a pointer counts as written now
+  held @10 :Bool;
+  # The drain directory must not have the new name yet: other files come before this marker or pointer. For
+  # a directory: before the markers and pointers in it.
 }
 
 struct ChangeAttributes {
@@ -343,6 +349,9 @@ struct RestoreFile {
   opened @22 :UInt64;   # as in CommitVersion
   written @23 :UInt64;  # the commit that wrote the file from nothing; 0: `sequence`
   drainedSets @25 :List(DrainedSet);  # of a directory
+  aside @27 :UInt64;   # VersionData::aside of a version that is not drained
+  staged @28 :Bool;    # as in VersionData
+  held @29 :Bool;      # as in File
 }
 
 struct EpochRecords {
@@ -453,5 +462,9 @@ struct Command {
     addNode @24 :AddNode;
     addLink @25 :AddLink;
     restoreLink @26 :RestoreLink;
+    nameHeld :group {
+      # The files before this symbolic link are in the drain directory: it gets its names there, too.
+      file @27 :UInt64 $type("FileId");
+    }
   }
 }

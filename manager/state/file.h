@@ -33,8 +33,11 @@ struct VersionData {
   std::uint32_t pins = 0;
   std::uint32_t copies = 1;  ///< a packed Redundancy, for each chunk
   /// Not 0: number under which the drain directory has its bytes, because another file took the
-  /// name. 0: the bytes have the file's name there. Kept in memory only.
+  /// name. 0: the bytes have the file's name there. Journalled only for a version that is not
+  /// drained.
   std::uint64_t aside = 0;
+  /// The drain directory has the whole version under `aside`. Its drain only gives it its name.
+  bool staged = false;
   PackedSlices slices;
 
   /// The commit that wrote the content. 0 for a version without bytes, in memory or drained: a
@@ -99,6 +102,9 @@ struct File {
   bool in_drain = false;     ///< the drain directory may have this file under its name
   /// Under its name the drain directory has another file's old content.
   bool stale_in_drain = false;
+  /// A name of the file waits until the drain directory has other files. A regular file then gets
+  /// its further names there with its next drain, a symbolic link gets all names by NameHeld.
+  bool held = false;
   /// Sessions and pins; while above 0, it stays in memory without a name.
   std::uint32_t keeps = 0;
   std::string target;  ///< of a symbolic link

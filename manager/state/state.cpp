@@ -34,6 +34,11 @@ RestoreFile restore_of(const Catalog& catalog, const File& file) {
   restore.policy = file.as_directory.policy;
   restore.copies = newest.copies;
   restore.drained_sets = file.as_directory.drained_sets;
+  restore.held = file.held;
+  if (newest.version > 0 && !newest.drained) {
+    restore.aside = newest.aside;
+    restore.staged = newest.staged;
+  }
   return restore;
 }
 

@@ -117,7 +117,8 @@ VersionData VersionCommands::next_version(const CommitVersion& command, const Fi
   next.mtime_ns = command.mtime_ns;
   next.copies = std::max(command.copies, 1U);
   next.naming = written.slices.empty() ? newest.naming : command.naming;
-  if (!file.parent) next.aside = newest.aside;
+  // A named version has a number only while it waits for its name in the drain directory.
+  next.aside = newest.aside;
   return next;
 }
 
@@ -177,6 +178,9 @@ Result<Affected> VersionCommands::run(const Drained& command) {
   }
   catalog_.contents.mark_drained(file->newest);
   file->newest.drained = true;
+  if (file->newest.aside != 0) catalog_.note_evicted(file->newest);
+  file->newest.aside = 0;
+  file->newest.staged = file->held = false;
   file->in_drain = true;
   file->stale_in_drain = false;
   catalog_.commits.add(*file);
@@ -205,11 +209,7 @@ Result<Affected> VersionCommands::run(const Evict& command) {
   }
   STDCHK_TRY(catalog_.contents.evict(file->newest, command.slices));
   catalog_.commits.remove(*file);
-  // A version with chunks still in memory stays evictable.
-  const ChunkTable& chunks = catalog_.contents.chunks();
-  file->newest.evicted =
-      std::none_of(file->newest.slices.begin(), file->newest.slices.end(),
-                   [&](const PackedSlice& slice) { return chunks.has_copies(slice.chunk); });
+  catalog_.note_evicted(file->newest);
   catalog_.commits.add(*file);
   return Affected{file->id, {}};
 }
@@ -243,6 +243,8 @@ Result<Affected> VersionCommands::run(const RestoreFile& command) {
   if (from.type == FileType::kDirectory) file.as_directory.drained_sets = command.drained_sets;
   file.in_drain = command.in_drain;
   file.stale_in_drain = command.stale_in_drain;
+  file.held = command.held;
+  if (file.held && file.type == FileType::kSymlink) catalog_.held_links.insert(file.id);
   file.newest.version = from.version;
   file.newest.mtime_ns = from.mtime_ns;
   if (from.type == FileType::kRegular) restore_content(file, command);
@@ -259,6 +261,8 @@ void VersionCommands::restore_content(File& file, const RestoreFile& command) {
   newest.written = command.written > 0 ? command.written : command.sequence;
   newest.copies = std::max(command.copies, 1U);
   newest.naming = command.attributes.naming;
+  newest.aside = command.aside;
+  newest.staged = command.staged;
   catalog_.sequence = std::max(catalog_.sequence, command.sequence);
   ContentTable::Resolved resolved = catalog_.contents.resolve(command.map, nullptr);
   newest.slices = std::move(resolved.slices);

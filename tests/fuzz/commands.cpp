@@ -114,6 +114,9 @@ RestoreFile restore(Choices& choices) {
   made.copies = redundancy(choices);
   made.opened = number(choices, 10);
   made.written = number(choices, 10);
+  made.aside = number(choices, 10);
+  made.staged = choices.flag();
+  made.held = choices.flag();
   return made;
 }
 
@@ -133,15 +136,16 @@ std::optional<Command> name_command(unsigned kind, Choices& choices) {
       return AddDirectory{file(choices), file(choices),  name(choices),  0755, 1, 2,
                           time(choices), choices.flag(), caller(choices)};
     case 6:
-      return AddSymlink{file(choices), file(choices),  name(choices),  name(choices), 1, 2,
-                        time(choices), choices.flag(), caller(choices)};
+      return AddSymlink{file(choices), file(choices),  name(choices),   name(choices), 1, 2,
+                        time(choices), choices.flag(), caller(choices), choices.flag()};
     case 7:
       return RemoveName{file(choices), name(choices),  choices.flag(),
                         time(choices), choices.flag(), caller(choices)};
     case 8:
       return RenameName{file(choices), name(choices),  file(choices),
                         name(choices), choices.flag(), choices.flag(),
-                        time(choices), choices.flag(), caller(choices)};
+                        time(choices), choices.flag(), caller(choices),
+                        choices.flag(), choices.flag()};
     case 19:
       return SetLatest{file(choices),
                        file(choices),
