@@ -121,6 +121,7 @@ struct CommitVersion {
   sameAs @14 :UInt64 $type("Version");
   # Not 0: puts drained bytes back into memory. `written` is the content of this version, which must be the
   # newest and drained. Only `written`, `copies` and `naming` count then.
+  partial @15 :Bool;  # the session goes on, and may write more of this member of a set (fsync)
 }
 
 struct AddDirectory {
@@ -352,6 +353,7 @@ struct RestoreFile {
   aside @27 :UInt64;   # VersionData::aside of a version that is not drained
   staged @28 :Bool;    # as in VersionData
   held @29 :Bool;      # as in File
+  partial @30 :Bool;   # as in VersionData
 }
 
 struct EpochRecords {
@@ -465,6 +467,12 @@ struct Command {
     nameHeld :group {
       # The files before this symbolic link are in the drain directory: it gets its names there, too.
       file @27 :UInt64 $type("FileId");
+    }
+    closed :group {
+      # The writer of a member of a set has closed the file and has written nothing more: the version is not
+      # partial. Or a writer is lost that had committed a part: the version is partial.
+      file @28 :UInt64 $type("FileId");
+      lost @29 :Bool;
     }
   }
 }

@@ -93,6 +93,7 @@ DirectorySets::Scanned DirectorySets::scan(const File& directory, const SetRules
     if (file.type != FileType::kRegular || file.newest.version == 0) return;
     ++(is_marker(file, directory.id, markers) ? set.others : set.images);
     set.drained += file.newest.drained ? 1 : 0;
+    set.partial += file.newest.partial ? 1 : 0;
     set.bytes += file.newest.size_bytes;
     set.sequence = std::max(set.sequence, file.newest.sequence);
     if (set.members.empty()) out.first_sequence = file.newest.sequence;
@@ -177,6 +178,8 @@ void DirectorySets::judge(ImageSet& set, const SetRules& rules, std::uint64_t wa
     set.problem = "a file in it is being written";
   } else if (is_committed) {
     set.is_whole_directory = true;
+  } else if (set.partial > 0) {
+    set.problem = fmt::format("{} files in it were stored by fsync, and never closed", set.partial);
   } else if (!marker.empty() && set.others == 0) {
     set.problem = fmt::format("no file in it matches marker={}", marker);
   } else if (!marker.empty() && has_lost_writer(state_, directory, NamePatterns(marker))) {
@@ -249,7 +252,16 @@ FileId DirectorySets::marker_waits_for(FileId marker, FileId directory,
     if (id == marker || is_marker(file, directory, markers)) continue;
     if (state_.files().is_below(id, directory)) return id;
   }
-  return sets_being_written().contains(directory) ? marker : FileId{};
+  return sets_being_written().contains(directory) || has_part(directory) ? marker : FileId{};
+}
+
+/// Returns true when the directory is not whole because a writer has not closed its file.
+bool DirectorySets::has_part(FileId directory) const {
+  const File& at = *state_.file(directory);
+  if (at.xattrs.contains(std::string(kXattrCommitted))) return false;
+  bool any = false;
+  for_each_below(state_, at, [&](const File& file) { any = any || file.newest.partial; });
+  return any;
 }
 
 /// Returns a file that is drained before the pointer; none when the drain may take the pointer.
@@ -282,7 +294,8 @@ FileId DirectorySets::pointer_waits_for(FileId pointer, const File& folder, std:
 /// Returns a file of the set that is drained before its pointer. Returns the pointer's own id while
 /// the set is not whole.
 FileId DirectorySets::set_waits_for(const ImageSet& set, FileId pointer, bool can_be_whole) const {
-  if (set.in_use || (can_be_whole && !set.is_whole_directory)) return pointer;
+  const bool is_part = set.partial > 0 && !set.is_whole_directory;
+  if (set.in_use || is_part || (can_be_whole && !set.is_whole_directory)) return pointer;
   const auto undrained =
       std::ranges::find_if(set.members, [&](FileId id) { return is_undrained(*state_.file(id)); });
   return undrained == set.members.end() ? FileId{} : *undrained;
@@ -306,9 +319,16 @@ FileId DirectorySets::waits_for(const File& file, const File& folder, std::strin
     return file.type == FileType::kSymlink ? link_waits_for(file.id, folder, file.target)
                                            : pointer_waits_for(file.id, folder, written, skips);
   }
-  if (part == SetPart::kNone || file.type != FileType::kRegular) return {};
+  if (part == SetPart::kNone || file.type != FileType::kRegular) return part_waits(file, folder);
   const SetRules rules = state_.set_names().set_rules(folder);
   return marker_waits_for(file.id, folder.id, NamePatterns(rules.marker));
+}
+
+/// Returns the file itself if it is a part of a member, and only the number of files will tell the
+/// next pool whether the directory is whole.
+FileId DirectorySets::part_waits(const File& file, const File& folder) const {
+  if (!file.newest.partial || !state_.set_names().directory(folder.id)) return {};
+  return state_.set_names().set_rules(folder).marker.empty() ? file.id : FileId{};
 }
 
 bool DirectorySets::holds(const File& file, const Skips& skips) {

@@ -85,6 +85,8 @@ class DirectorySets {
   FileId marker_waits_for(FileId marker, FileId directory, const NamePatterns& markers) const;
   FileId pointer_waits_for(FileId pointer, const File& folder, std::uint64_t written,
                            const Skips& skips);
+  FileId part_waits(const File& file, const File& folder) const;
+  bool has_part(FileId directory) const;
   FileId set_waits_for(const ImageSet& set, FileId pointer, bool can_be_whole) const;
   FileId link_waits_for(FileId link, const File& folder, std::string_view target);
 

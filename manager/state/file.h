@@ -29,6 +29,8 @@ struct VersionData {
   std::uint64_t opened = 0;  ///< newest commit of the pool when its session was opened
   bool drained = false;
   bool evicted = false;  ///< memory has lost all its chunks
+  /// A member of a set that its writer has stored by fsync, and not closed. It may be a part only.
+  bool partial = false;
   NamingState naming = NamingState::kUnknown;
   std::uint32_t pins = 0;
   std::uint32_t copies = 1;  ///< a packed Redundancy, for each chunk

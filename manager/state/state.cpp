@@ -35,6 +35,7 @@ RestoreFile restore_of(const Catalog& catalog, const File& file) {
   restore.copies = newest.copies;
   restore.drained_sets = file.as_directory.drained_sets;
   restore.held = file.held;
+  restore.partial = newest.partial;
   if (newest.version > 0 && !newest.drained) {
     restore.aside = newest.aside;
     restore.staged = newest.staged;

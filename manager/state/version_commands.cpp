@@ -46,6 +46,8 @@ Result<Affected> VersionCommands::run(const CommitVersion& command) {
   VersionData next = next_version(command, file, written);
   const bool keeps_base = next.stored_bytes > covered_bytes(written.slices);
   next.written = keeps_base ? file.newest.written : next.sequence;
+  // A change of a whole file leaves it whole.
+  next.partial = command.partial && (!keeps_base || file.newest.partial);
   const std::uint64_t replaced_content = std::max(replaced.content, file.newest.content());
   catalog_.contents.refer(next);
   catalog_.set_newest(file, std::move(next));
@@ -146,6 +148,7 @@ Result<Affected> VersionCommands::load(File& file, const CommitVersion& command)
   next.written = drained.written;
   next.opened = drained.opened;
   next.drained = true;
+  next.partial = drained.partial;
   next.naming = command.naming;
   next.copies = std::max(command.copies, 1U);
   next.slices = std::move(written.slices);
@@ -214,6 +217,13 @@ Result<Affected> VersionCommands::run(const Evict& command) {
   return Affected{file->id, {}};
 }
 
+Result<Affected> VersionCommands::run(const Closed& command) {
+  File* file = files_.find(command.file);
+  if (file == nullptr) return fail(Code::kStale, "manager.closed");
+  file->newest.partial = command.lost;
+  return Affected{file->id, {}};
+}
+
 Result<Affected> VersionCommands::run(const RestoreFile& command) {
   STDCHK_TRY(check_map(command.map));
   const Attributes& from = command.attributes;
@@ -263,6 +273,7 @@ void VersionCommands::restore_content(File& file, const RestoreFile& command) {
   newest.naming = command.attributes.naming;
   newest.aside = command.aside;
   newest.staged = command.staged;
+  newest.partial = command.partial;
   catalog_.sequence = std::max(catalog_.sequence, command.sequence);
   ContentTable::Resolved resolved = catalog_.contents.resolve(command.map, nullptr);
   newest.slices = std::move(resolved.slices);
