@@ -418,8 +418,9 @@ void FileRequests::end_open(Handle& handle) {
     }
     if (drop) {
       // Without close(), the File aborts, unless other openers remain.
-      log::info("File {}: a signal ended its writer, so bytes that it has not committed are dropped.",
-                node->file.value);
+      log::info(
+          "File {}: a signal ended its writer, so bytes that it has not committed are dropped.",
+          node->file.value);
       node->changed = true;
     } else if (Status closed = handle.file->close(); !closed && !node->unlinked) {
       log::error("A close failed: {}", describe(closed.error()));

@@ -244,8 +244,7 @@ Outcome<msg::DrainFinish::Reply> ObjectDrainer::finish(const msg::DrainFinish& r
   goal.attributes.mtime_ns = request.mtime_ns;
   goal.attributes.attempt = msg::temporary_name(request.file, request.number);
   if (auto made = assemble(**opened, std::move(goal), deadline); !made) {
-    const bool is_kept =
-        made.error().error.os_errno == ENOENT && is_of_name_change(request.number);
+    const bool is_kept = made.error().error.os_errno == ENOENT && is_of_name_change(request.number);
     return is_kept ? name_kept(**opened, request, deadline) : problem(made.error());
   }
   return msg::DrainFinish::Reply{};
@@ -256,9 +255,8 @@ Outcome<msg::DrainFinish::Reply> ObjectDrainer::finish(const msg::DrainFinish& r
 Outcome<msg::DrainFinish::Reply> ObjectDrainer::name_kept(ObjectStore& store,
                                                           const msg::DrainFinish& request,
                                                           Time deadline) {
-  const std::string kept =
-      key_of(fmt::format("{}/{}", msg::kTemporaryFolder,
-                         msg::temporary_name(request.file, request.number)));
+  const std::string kept = key_of(fmt::format("{}/{}", msg::kTemporaryFolder,
+                                              msg::temporary_name(request.file, request.number)));
   if (const auto from = store.find(kept, deadline); !from) {
     if (!is_absent(from.error())) return store_problem(from.error());
     // Finished before, and this is the same request again?

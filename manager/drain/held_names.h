@@ -9,8 +9,9 @@
 
 namespace stdchk::manager {
 
-/// A HeldNames keeps markers and pointers of sets back in the drain directory until it has what
-/// they vouch for, whatever renames and links a program makes. docs/decisions/0068 has the states.
+/// A HeldNames keeps markers and pointers of sets out of the drain directory until the directory has
+/// their sets. Renames and links of a program do not change that. docs/decisions/0068 has the
+/// states.
 ///
 /// A held regular file is an undrained file, so its drain gives it its name. A held symbolic link
 /// gets its name here.

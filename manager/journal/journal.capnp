@@ -207,8 +207,8 @@ struct RenameName {
   caller @8 :Caller $presentIf("client");
   counts @9 :Bool;  # a file that becomes a pointer counts as written now
   held @10 :Bool;
-  # The drain directory must not have the new name yet: other files come before this marker or pointer. For
-  # a directory: before the markers and pointers in it.
+  # The drain directory must not have the new name yet: other files come before this marker or pointer. In
+  # a renamed directory, its markers and pointers wait.
 }
 
 struct ChangeAttributes {

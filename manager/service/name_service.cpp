@@ -122,7 +122,7 @@ bool NameService::must_wait(const File& file, FileId folder, std::string_view na
   return to_.sets.would_hold(file, *at, name);
 }
 
-/// The same for the names that a rename gives.
+/// Returns true when the drain directory must have other files before the new names of the rename.
 bool NameService::must_wait(const msg::Rename& request) const {
   const auto moved = state_.lookup(request.from_parent, request.from_name, {});
   if (!moved || !pool_.has_drain() || !state_.has_directory_sets()) return false;

@@ -24,8 +24,8 @@ class SetRewrites {
 
   /// Returns the folder and the parts of the name, committed or pending, when the file is an image.
   std::optional<Set> set_of(const File& file) const;
-  /// Returns true when an fsync of the file may leave a part of a set's member: the file, or the
-  /// name that it gets, is an image or lies in a directory that is a set.
+  /// Returns true when an fsync of the file may leave a part of a set's member. The file is an image,
+  /// or lies in a directory that is a set, or gets such a name.
   bool is_member(const File& file) const;
   /// Called when a writer has closed the file without an error, and no other writes it. Notes that
   /// its version is no part. Returns true when this is journalled.

@@ -324,8 +324,8 @@ FileId DirectorySets::waits_for(const File& file, const File& folder, std::strin
   return marker_waits_for(file.id, folder.id, NamePatterns(rules.marker));
 }
 
-/// Returns the file itself if it is a part of a member, and only the number of files will tell the
-/// next pool whether the directory is whole.
+/// Returns the file itself if it is a part of a member, and its directory has no marker. The next
+/// pool judges such a directory by the number of files.
 FileId DirectorySets::part_waits(const File& file, const File& folder) const {
   if (!file.newest.partial || !state_.set_names().directory(folder.id)) return {};
   return state_.set_names().set_rules(folder).marker.empty() ? file.id : FileId{};

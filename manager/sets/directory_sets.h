@@ -52,8 +52,8 @@ class DirectorySets {
   bool would_hold_link(const File& folder, std::string_view name, std::string_view target);
   /// Returns true while a file below the directory is being written, or is not drained.
   bool is_unfinished(const File& directory) const;
-  /// Returns the folder whose queued changes of names come before the file's name in the drain
-  /// directory: of a marker its directory, of a pointer the folder beside it. None for other files.
+  /// Returns the folder of the sets that a marker or pointer vouches for: of a marker its directory,
+  /// of a pointer its folder. None for other files.
   FileId scope_of(const File& file) const;
   /// Returns true while a reader or a session uses a file in the directory.
   bool in_use(const File& directory) const;

@@ -107,9 +107,8 @@ void Catalog::set_newest(File& file, VersionData next) {
 
 void Catalog::note_evicted(VersionData& version) const {
   const ChunkTable& chunks = contents.chunks();
-  version.evicted = std::ranges::none_of(version.slices, [&](const PackedSlice& slice) {
-    return chunks.has_copies(slice.chunk);
-  });
+  version.evicted = std::ranges::none_of(
+      version.slices, [&](const PackedSlice& slice) { return chunks.has_copies(slice.chunk); });
 }
 
 void Catalog::unkeep(FileId id) {

@@ -62,8 +62,8 @@ struct Catalog {
   void set_aside(File& file);
   void set_aside(File& file, const std::string& path);
   /// Takes the file's first name, which was `path`, away in the drain directory, although the pool
-  /// still has the file. Its new name there would be a marker or pointer without the files before
-  /// it. So the file waits for its drain. A drained version stays there under a number.
+  /// still has the file. Under its new name the file would vouch for a set that is not there yet. So
+  /// the file waits for its drain. A drained version stays there under a number.
   void withhold(File& file, const std::string& path);
   /// As withhold(), for a file whose name another file gets in the drain directory later.
   void leave_stale(File& file);

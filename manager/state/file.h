@@ -35,8 +35,8 @@ struct VersionData {
   std::uint32_t pins = 0;
   std::uint32_t copies = 1;  ///< a packed Redundancy, for each chunk
   /// Not 0: number under which the drain directory has its bytes, because another file took the
-  /// name. 0: the bytes have the file's name there. Journalled only for a version that is not
-  /// drained.
+  /// name. 0: the bytes have the file's name there. The journal keeps it while the version
+  /// waits for its drain.
   std::uint64_t aside = 0;
   /// The drain directory has the whole version under `aside`. Its drain only gives it its name.
   bool staged = false;

@@ -13,7 +13,7 @@
 
 namespace stdchk::manager {
 
-/// What a name says about sets that are directories.
+/// A SetPart is the role of a name beside or in a set that is a directory.
 enum class SetPart : std::uint8_t {
   kNone,
   kMarker,   ///< its directory is whole

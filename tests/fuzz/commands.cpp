@@ -144,10 +144,9 @@ std::optional<Command> name_command(unsigned kind, Choices& choices) {
       return RemoveName{file(choices), name(choices),  choices.flag(),
                         time(choices), choices.flag(), caller(choices)};
     case 8:
-      return RenameName{file(choices), name(choices),  file(choices),
-                        name(choices), choices.flag(), choices.flag(),
-                        time(choices), choices.flag(), caller(choices),
-                        choices.flag(), choices.flag()};
+      return RenameName{file(choices),   name(choices),  file(choices), name(choices),
+                        choices.flag(),  choices.flag(), time(choices), choices.flag(),
+                        caller(choices), choices.flag(), choices.flag()};
     case 19:
       return SetLatest{file(choices),
                        file(choices),
@@ -168,8 +167,8 @@ std::optional<Command> name_command(unsigned kind, Choices& choices) {
                      caller(choices)};
     case 26:
     case 27:
-      return AddLink{file(choices), file(choices),  name(choices),
-                     time(choices), choices.flag(), caller(choices), choices.flag()};
+      return AddLink{file(choices),  file(choices),   name(choices), time(choices),
+                     choices.flag(), caller(choices), choices.flag()};
     case 30:
       return NameHeld{file(choices)};
     default:

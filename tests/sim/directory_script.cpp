@@ -128,14 +128,15 @@ void DirectoryScript::store(const std::string& name, FileId parent, std::uint64_
   // Some programs write markers and pointers under another name, and rename them.
   const bool renames = checkpoints_.back().step >= Step::kMarker && prng_.chance(1, 2);
   const std::string written = renames ? name + ".new" : name;
-  client_->store(written, std::move(parts), true,
-                 while_running<Ending>([this, renames, written, name, parent](const Ending& ending) {
-                   const bool is_stored = ending.status.has_value();
-                   if (renames && is_stored) return rename(written, name, parent);
-                   stored({ending.status, ending.maybe && !renames});
-                   end(is_stored ? 9 : 10);
-                 }),
-                 parent);
+  client_->store(
+      written, std::move(parts), true,
+      while_running<Ending>([this, renames, written, name, parent](const Ending& ending) {
+        const bool is_stored = ending.status.has_value();
+        if (renames && is_stored) return rename(written, name, parent);
+        stored({ending.status, ending.maybe && !renames});
+        end(is_stored ? 9 : 10);
+      }),
+      parent);
 }
 
 void DirectoryScript::rename(const std::string& from, const std::string& to, FileId parent) {

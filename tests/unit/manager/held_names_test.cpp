@@ -184,7 +184,8 @@ void answer_all(TestBenefactor& benefactor) {
 
 }  // namespace
 
-TEST_CASE("whatever renames a program makes, the drain directory never has a pointer before its set") {
+TEST_CASE(
+    "whatever renames a program makes, the drain directory never has a pointer before its set") {
   constexpr std::uint64_t kSteps = 3;
   for (std::uint64_t seed = 1; seed <= 150; ++seed) {
     INFO("seed " << seed);
@@ -248,7 +249,7 @@ TEST_CASE("whatever renames a program makes, the drain directory never has a poi
       check(drained, shards);
     }
     CHECK(client.call(msg::StatPool{})->drain_pending_files == 0);
-    // In the end the drain directory has the files of the pool, and no others.
+    // Finally the drain directory has exactly the files of the pool.
     std::size_t files = 0;
     for (std::uint64_t step = 0; step < kSteps; ++step) files += shards[step] + 1;
     CHECK(drained.entries().size() == files + 1);
@@ -288,7 +289,8 @@ struct Early : Training {
 
 }  // namespace
 
-TEST_CASE("a drained file that becomes a pointer is not safe until its set is, and is not copied again") {
+TEST_CASE(
+    "a drained file that becomes a pointer is not safe until its set is, and is not copied again") {
   Early pool;
   CHECK(pool.client.lookup("latest")->drain == DrainState::kPending);
   CHECK(pool.finished() == std::vector<std::string>{"latest.new"});
@@ -297,15 +299,14 @@ TEST_CASE("a drained file that becomes a pointer is not safe until its set is, a
   pool.live(3);
   CHECK(pool.finished().back() == "latest");
   CHECK(pool.client.lookup("latest")->drain == DrainState::kDrained);
-  // The marker is the only file that was copied since.
+  // Since then only the marker was copied.
   CHECK(pool.benefactor.all<msg::DrainPieces>().size() <= pieces + 1);
   CHECK(pool.world.service->state().file(pool.temporary)->newest.aside == 0);
 }
 
 TEST_CASE("a snapshot has what waits for its name in the drain directory") {
   Early pool;
-  REQUIRE(pool.client.call(
-      msg::MakeSymlink{pool.client.id, kRootFile, "latest.link", "step-0/0"}));
+  REQUIRE(pool.client.call(msg::MakeSymlink{pool.client.id, kRootFile, "latest.link", "step-0/0"}));
   pool.trainer.set_policy("pointer=latest|latest.link|latest.name");
   REQUIRE(pool.client.call(msg::Rename{pool.client.id, kRootFile, "latest.link", kRootFile,
                                        "latest.name", false, false}));

@@ -46,7 +46,8 @@ std::size_t named(const TestBenefactor& benefactor, const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a directory by number is not whole with a file that was stored by fsync and never closed") {
+TEST_CASE(
+    "a directory by number is not whole with a file that was stored by fsync and never closed") {
   Training training("/pfs");
   auto& [world, benefactor, client, trainer] = training;
   trainer.set_policy("set=directory set-names=step-* images=2");
@@ -86,8 +87,8 @@ TEST_CASE("a restarted manager knows which files were never closed") {
     open.want_bytes = 8192;
     const auto opened = client.call(open);
     REQUIRE(opened);
-    REQUIRE(client.call(
-        TestClient::commit_of(opened->session, opened->grants.at(0), 0, 1000, 901)));
+    REQUIRE(
+        client.call(TestClient::commit_of(opened->session, opened->grants.at(0), 0, 1000, 901)));
   }
   world.restart();
   TestBenefactor benefactor(world, "b1", 1, kTrainingArena);
