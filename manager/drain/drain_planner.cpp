@@ -530,7 +530,8 @@ void DrainPlanner::record(DrainJob& job, const FilePrint& print) {
   const FileId file = job.file;
   // Meanwhile the file has got another name, which it must not have before other files.
   const File& named = *pool_.state().file(file);
-  if (!named.in_drain || (named.held && sets_.holds(named)))
+  const bool is_held = pool_.state().mirror().held().contains(file);
+  if (!named.in_drain || (is_held && sets_.holds(named)))
     return end_job(job, false, "waits for other files");
   prints_.add(pool_.state(), file, job.version, print);
   pool_.execute(Drained{file, job.version},

@@ -1,6 +1,7 @@
 #include "manager/drain/held_names.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,11 @@ bool changes_names(const msg::MirrorChange& change) {
 
 bool HeldNames::is_due(FileId link) const {
   const File* const file = pool_.state().file(link);
-  return file != nullptr && file->parent && !sets_.holds(*file);
+  return file != nullptr && file->type == FileType::kSymlink && file->parent && !sets_.holds(*file);
 }
 
 void HeldNames::run() {
-  const auto& held = pool_.state().held_links();
+  const auto& held = pool_.state().mirror().held();
   std::vector<FileId> due;
   std::ranges::copy_if(held, std::back_inserter(due), [this](FileId id) { return is_due(id); });
   for (const FileId id : due) pool_.execute(NameHeld{id}, [](const Result<Affected>&) {});
@@ -39,7 +40,7 @@ std::uint64_t HeldNames::pending(FileId below) const {
   const auto counts = [&](FileId id) {
     return (below == kRootFile || state.files().is_below(id, below)) && is_due(id);
   };
-  return static_cast<std::uint64_t>(std::ranges::count_if(state.held_links(), counts));
+  return static_cast<std::uint64_t>(std::ranges::count_if(state.mirror().held(), counts));
 }
 
 bool HeldNames::waits_for_changes(const File& file) const {

@@ -352,7 +352,7 @@ struct RestoreFile {
   drainedSets @25 :List(DrainedSet);  # of a directory
   aside @27 :UInt64;   # VersionData::aside of a version that is not drained
   staged @28 :Bool;    # as in VersionData
-  held @29 :Bool;      # as in File
+  held @29 :Bool;      # MirrorQueue::held()
   partial @30 :Bool;   # as in VersionData
 }
 

@@ -93,7 +93,7 @@ DirectorySets::Scanned DirectorySets::scan(const File& directory, const SetRules
     if (file.type != FileType::kRegular || file.newest.version == 0) return;
     ++(is_marker(file, directory.id, markers) ? set.others : set.images);
     set.drained += file.newest.drained ? 1 : 0;
-    set.partial += file.newest.partial ? 1 : 0;
+    out.parts += file.newest.partial ? 1 : 0;
     set.bytes += file.newest.size_bytes;
     set.sequence = std::max(set.sequence, file.newest.sequence);
     if (set.members.empty()) out.first_sequence = file.newest.sequence;
@@ -178,8 +178,8 @@ void DirectorySets::judge(ImageSet& set, const SetRules& rules, std::uint64_t wa
     set.problem = "a file in it is being written";
   } else if (is_committed) {
     set.is_whole_directory = true;
-  } else if (set.partial > 0) {
-    set.problem = fmt::format("{} files in it were stored by fsync, and never closed", set.partial);
+  } else if (const std::uint64_t parts = scanned_.at(set.directory).parts; parts > 0) {
+    set.problem = fmt::format("{} files in it were stored by fsync, and not closed", parts);
   } else if (!marker.empty() && set.others == 0) {
     set.problem = fmt::format("no file in it matches marker={}", marker);
   } else if (!marker.empty() && has_lost_writer(state_, directory, NamePatterns(marker))) {
@@ -294,7 +294,7 @@ FileId DirectorySets::pointer_waits_for(FileId pointer, const File& folder, std:
 /// Returns a file of the set that is drained before its pointer. Returns the pointer's own id while
 /// the set is not whole.
 FileId DirectorySets::set_waits_for(const ImageSet& set, FileId pointer, bool can_be_whole) const {
-  const bool is_part = set.partial > 0 && !set.is_whole_directory;
+  const bool is_part = scanned_.at(set.directory).parts > 0 && !set.is_whole_directory;
   if (set.in_use || is_part || (can_be_whole && !set.is_whole_directory)) return pointer;
   const auto undrained =
       std::ranges::find_if(set.members, [&](FileId id) { return is_undrained(*state_.file(id)); });
@@ -324,8 +324,8 @@ FileId DirectorySets::waits_for(const File& file, const File& folder, std::strin
   return marker_waits_for(file.id, folder.id, NamePatterns(rules.marker));
 }
 
-/// Returns the file itself if it is a part of a member, and its directory has no marker. The next
-/// pool judges such a directory by the number of files.
+/// Returns the file's id if the file is a part of a member, in a directory without a marker. The
+/// next pool judges such a directory by the number of files.
 FileId DirectorySets::part_waits(const File& file, const File& folder) const {
   if (!file.newest.partial || !state_.set_names().directory(folder.id)) return {};
   return state_.set_names().set_rules(folder).marker.empty() ? file.id : FileId{};
@@ -353,12 +353,6 @@ bool DirectorySets::would_hold(const File& file, const File& folder, std::string
                                const Skips& skips) {
   if (!state_.has_directory_sets()) return false;
   return static_cast<bool>(waits_for(file, folder, name, kAfterAllCommits, skips));
-}
-
-bool DirectorySets::would_hold_link(const File& folder, std::string_view name,
-                                    std::string_view target) {
-  if (state_.set_names().part(folder, name) != SetPart::kPointer) return false;
-  return static_cast<bool>(link_waits_for(kRootFile, folder, target));
 }
 
 bool DirectorySets::is_unfinished(const File& directory) const {

@@ -48,8 +48,6 @@ class DirectorySets {
   /// Returns true when the drain directory must not have the file under that name yet: other files
   /// come before. The name is about to be made.
   bool would_hold(const File& file, const File& folder, std::string_view name, const Skips& skips);
-  /// The same for a symbolic link.
-  bool would_hold_link(const File& folder, std::string_view name, std::string_view target);
   /// Returns true while a file below the directory is being written, or is not drained.
   bool is_unfinished(const File& directory) const;
   /// Returns the folder of the sets that a marker or pointer vouches for: of a marker its directory,
@@ -71,6 +69,7 @@ class DirectorySets {
   struct Scanned {
     ImageSet set;
     std::uint64_t first_sequence = 0;  ///< sequence of its oldest commit
+    std::uint64_t parts = 0;           ///< number of its files with VersionData::partial
   };
   Scanned scan(const File& directory, const SetRules& rules) const;
   void judge(ImageSet& set, const SetRules& rules, std::uint64_t wanted,

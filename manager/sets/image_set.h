@@ -24,7 +24,6 @@ struct ImageSet {
   std::uint64_t stale = 0;     ///< images that have bytes and are of an earlier generation
   /// Files that a whole set has, and that are no rank's: a base file, the marker of a directory.
   std::uint64_t others = 0;
-  std::uint64_t partial = 0;  ///< files whose writers have not closed them: VersionData::partial
   std::uint64_t drained = 0;  ///< drained ones of all three
   /// Number of images with which it was found whole; 0: it was not, or has changed since.
   std::uint64_t whole = 0;

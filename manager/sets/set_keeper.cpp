@@ -142,7 +142,6 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
     // An image without content does not count: a shell creates an empty file
     // before the writer starts.
     if (file->newest.partial) {
-      ++set.partial;
       set.problem = fmt::format("{} was stored by fsync, and its writer has not closed it", name);
     } else if (file->newest.content() > 0) {
       const bool is_stale = file->newest.written <= found.begun;

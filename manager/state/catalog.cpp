@@ -84,7 +84,7 @@ std::uint64_t Catalog::later_content(const File& file, const ImageName& image) c
 void Catalog::erase_if_unused(File& file) {
   if (file.parent || file.keeps > 0 || file.id == kRootFile) return;
   if (file.pending) PendingNames(files).drop(file.id);
-  held_links.erase(file.id);
+  mirror.unhold(file.id);
   contents.drop(file.newest);
   for (auto& [number, old] : file.older) contents.drop(old);
   if (file.as_directory.rules && file.as_directory.rules->by_directory == true)
@@ -208,9 +208,8 @@ void Catalog::drain_again(File& file) {
 }
 
 void Catalog::hold(File& link) {
-  link.held = true;
   link.in_drain = false;
-  held_links.insert(link.id);
+  mirror.hold(link.id);
 }
 
 void Catalog::add_drained(File& folder, const DrainedSet& set) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -62,7 +61,7 @@ struct Catalog {
   void set_aside(File& file);
   void set_aside(File& file, const std::string& path);
   /// Takes the file's first name, which was `path`, away in the drain directory, although the pool
-  /// still has the file. Under its new name the file would vouch for a set that is not there yet. So
+  /// still has the file. The new name would vouch for a set that the drain directory lacks. So
   /// the file waits for its drain. A drained version stays there under a number.
   void withhold(File& file, const std::string& path);
   /// As withhold(), for a file whose name another file gets in the drain directory later.
@@ -97,7 +96,6 @@ struct Catalog {
   CommitLists commits;
   SetGenerations generations;
   MirrorQueue mirror;
-  std::set<FileId> held_links;  ///< symbolic links with File::held
   History history;
   std::uint64_t sequence = 0;               ///< the number of the newest commit
   std::uint64_t directory_set_folders = 0;  ///< directories with the rule set=directory

@@ -104,9 +104,6 @@ struct File {
   bool in_drain = false;     ///< the drain directory may have this file under its name
   /// Under its name the drain directory has another file's old content.
   bool stale_in_drain = false;
-  /// A name of the file waits until the drain directory has other files. A regular file then gets
-  /// its further names there with its next drain, a symbolic link gets all names by NameHeld.
-  bool held = false;
   /// Sessions and pins; while above 0, it stays in memory without a name.
   std::uint32_t keeps = 0;
   std::string target;  ///< of a symbolic link

@@ -43,7 +43,7 @@ void HardLinks::make_first(File& file, FileId parent, std::string_view name) {
   if (file.parent == parent && file.name == name) return;
   const auto link = find(file, parent, name);
   if (file.in_drain && !link->in_drain) {
-    file.held ? catalog_.set_aside(file) : mirror(file, *link);
+    catalog_.mirror.held().contains(file.id) ? catalog_.set_aside(file) : mirror(file, *link);
   }
   std::swap(file.parent, link->parent);
   std::swap(file.name, link->name);
@@ -72,7 +72,8 @@ void HardLinks::mirror_lost_name(File& file) {
 }
 
 void HardLinks::keep_for_next_name(File& file) {
-  if (file.links.empty() || file.held) return catalog_.set_aside(file);
+  if (file.links.empty() || catalog_.mirror.held().contains(file.id))
+    return catalog_.set_aside(file);
   Link& next = file.links.back();
   if (file.in_drain && !next.in_drain) mirror(file, next);
 }

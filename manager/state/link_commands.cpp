@@ -63,11 +63,8 @@ Result<Affected> LinkCommands::run(const AddLink& command) {
 
 /// The file waits for its next drain, as its new name must not be in the drain directory before.
 void LinkCommands::hold(File& file, const File& parent, std::string_view name) {
-  file.held = true;
-  if (file.type != FileType::kRegular) {
-    catalog_.held_links.insert(file.id);
-    return;
-  }
+  catalog_.mirror.hold(file.id);
+  if (file.type != FileType::kRegular) return;
   if (file.newest.drained) catalog_.drain_again(file);
   if (catalog_.names().part(parent, name) != SetPart::kPointer) return;
   catalog_.commits.remove(file);

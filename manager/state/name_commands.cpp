@@ -384,11 +384,9 @@ Result<Affected> NameCommands::run(const SetLatest& command) {
 
 Result<Affected> NameCommands::run(const NameHeld& command) {
   File* const link = files_.find(command.file);
-  if (link == nullptr || !link->held || link->type != FileType::kSymlink) {
-    return fail(Code::kStale, "manager.name_held");
-  }
-  link->held = false;
-  catalog_.held_links.erase(link->id);
+  const bool is_held = link != nullptr && catalog_.mirror.held().contains(link->id);
+  if (!is_held || link->type != FileType::kSymlink) return fail(Code::kStale, "manager.name_held");
+  catalog_.mirror.unhold(link->id);
   if (!link->parent) return Affected{link->id, {}};
   if (!link->in_drain) {
     catalog_.mirror.add(msg::MirrorKind::kSymlink, *link, files_.path(*link), link->target);

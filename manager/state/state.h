@@ -50,8 +50,6 @@ class State {
   SetNames set_names() const { return catalog_.names(); }
   bool has_directory_sets() const { return catalog_.directory_set_folders > 0; }
   const MirrorQueue& mirror() const { return catalog_.mirror; }
-  /// Symbolic links that wait for their names in the drain directory.
-  const std::set<FileId>& held_links() const { return catalog_.held_links; }
   const SetGenerations& set_generations() const { return catalog_.generations; }
   const CompletionRecords& completion_records() const { return completion_records_; }
   const std::map<BenefactorId, BenefactorRecord>& benefactors() const { return benefactors_; }

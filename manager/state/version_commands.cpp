@@ -183,7 +183,8 @@ Result<Affected> VersionCommands::run(const Drained& command) {
   file->newest.drained = true;
   if (file->newest.aside != 0) catalog_.note_evicted(file->newest);
   file->newest.aside = 0;
-  file->newest.staged = file->held = false;
+  file->newest.staged = false;
+  catalog_.mirror.unhold(file->id);
   file->in_drain = true;
   file->stale_in_drain = false;
   catalog_.commits.add(*file);
@@ -253,8 +254,7 @@ Result<Affected> VersionCommands::run(const RestoreFile& command) {
   if (from.type == FileType::kDirectory) file.as_directory.drained_sets = command.drained_sets;
   file.in_drain = command.in_drain;
   file.stale_in_drain = command.stale_in_drain;
-  file.held = command.held;
-  if (file.held && file.type == FileType::kSymlink) catalog_.held_links.insert(file.id);
+  if (command.held) catalog_.mirror.hold(file.id);
   file.newest.version = from.version;
   file.newest.mtime_ns = from.mtime_ns;
   if (from.type == FileType::kRegular) restore_content(file, command);

@@ -311,7 +311,7 @@ TEST_CASE("a snapshot has what waits for its name in the drain directory") {
   REQUIRE(pool.client.call(msg::Rename{pool.client.id, kRootFile, "latest.link", kRootFile,
                                        "latest.name", false, false}));
   const State& state = pool.world.service->state();
-  REQUIRE(state.held_links().size() == 1);
+  REQUIRE(state.mirror().held().size() == 1);
   std::vector<Command> expected;
   State copy;
   state.snapshot([&](const Command& command) {
@@ -321,7 +321,7 @@ TEST_CASE("a snapshot has what waits for its name in the drain directory") {
   std::vector<Command> again;
   copy.snapshot([&](Command command) { again.push_back(std::move(command)); });
   CHECK(again == expected);
-  CHECK(copy.held_links() == state.held_links());
+  CHECK(copy.mirror().held() == state.mirror().held());
   CHECK(copy.file(pool.temporary)->newest.staged);
 }
 
