@@ -404,13 +404,16 @@ bool SetKeeper::lacks_copies(const ImageSet& set, Looked& looked) const {
   return false;
 }
 
-/// Chooses the first set of an application, then every k-th. A set with drained images counts as
-/// chosen: an earlier manager chose it.
+/// Chooses the first set of an application, then every k-th. Sets count in the order in which their
+/// first files are committed. So a directory without files does not count yet: it would come before
+/// the sets that are older, because its sequence is 0. A set with drained images counts as chosen:
+/// an earlier manager chose it.
 void SetKeeper::choose(const File& folder, std::vector<ImageSet>& sets, std::uint64_t every) {
   Every& known = every_[folder.id];
   known.images.clear();
   std::set<std::string_view> there;
   for (ImageSet& set : sets) {
+    if (set.members.empty()) continue;
     there.insert(set.name);
     Chosen& chosen = known.applications[set.application];
     const auto [decided, first_seen] = chosen.by_name.try_emplace(set.name, false);
