@@ -407,3 +407,24 @@ TEST_CASE("a restarted manager knows sets by pattern and by directory") {
   CHECK(trainer.set("d1").images == 1);
   CHECK(client.call(msg::ListSets{kRootFile})->sets.size() == 1);
 }
+
+TEST_CASE(
+    "drain-every counts a directory from its first file on, and no empty directory before it") {
+  Training training("/pfs");
+  auto& [world, benefactor, client, trainer] = training;
+  trainer.set_policy("set=directory set-names=step-* marker=.metadata drain-every=2");
+  trainer.make_directory("step-1");
+  training.live(1);
+  for (const std::string step : {"1", "2", "3", "4"}) {
+    trainer.write("step-" + step + "/0");
+    trainer.write("step-" + step + "/.metadata");
+    // The program makes its next directory before the manager looks.
+    trainer.make_directory("step-" + std::to_string(std::stoi(step) + 1));
+    training.live(2);
+  }
+  const std::vector<std::pair<std::string, std::uint64_t>> expected{{"step-1/0", 1000},
+                                                                    {"step-1/.metadata", 1000},
+                                                                    {"step-3/0", 1000},
+                                                                    {"step-3/.metadata", 1000}};
+  CHECK(named(benefactor) == expected);
+}
