@@ -202,8 +202,8 @@ Outcome<void> save(const PoolRecord& record) {
   }
   auto folder = open_state(record.directory);
   if (!folder) return problem(folder.error());
-  // The copy comes first. If this process is killed in between, and the directory is removed later,
-  // a usable pool must not look as if it never was usable: its images would be lost.
+  // Writes the copy first: a kill may end this process between the two. If the directory is removed
+  // later, the copy must not say that a usable pool never was usable: `up` would end the pool.
   if (record.spare != nullptr) {
     const auto secret = folder->read("secret", kSecretBytesMax);
     const auto key = folder->read("key", kSecretBytesMax);
