@@ -61,7 +61,7 @@ std::string processes_in(const std::string& path) {
     if (!text.empty()) text += ", ";
     text += fmt::format("{} ({}, state {})", pid, name, read_process_state(pid).state);
   }
-  return text.empty() ? "no process that can be seen from here" : text;
+  return text.empty() ? "processes of another namespace, or groups" : text;
 }
 
 }  // namespace

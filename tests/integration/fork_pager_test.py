@@ -295,7 +295,7 @@ def test_another_user_is_refused(pager, image, tmp_path):
     pager.start()
     os.chmod(tmp_path, 0o755)
     # Each start of pytest closes the folder of all its temporary folders to other users. So the other user begins in
-    # the folder of the socket, and has no path above it.
+    # the folder of the socket.
     programs = programs_for_all(tmp_path / "programs")
     program = tmp_path / "map_image"
     program.write_bytes(pager.program.read_bytes())

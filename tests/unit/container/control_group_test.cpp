@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A process in a group of this test's own. Only root can make groups, and not in every container.
+/// A control group with one process, made by this test. Only root can make groups, and not in every container.
 class InGroup {
  public:
   /// The process ends by itself after `life`.
