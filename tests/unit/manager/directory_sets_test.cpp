@@ -428,3 +428,24 @@ TEST_CASE(
                                                                     {"step-3/.metadata", 1000}};
   CHECK(named(benefactor) == expected);
 }
+
+TEST_CASE("a directory that drain-every left out leaves no empty folder when keep removes it") {
+  Training training("/pfs");
+  auto& [world, benefactor, client, trainer] = training;
+  trainer.set_policy("set=directory set-names=step-* marker=.metadata drain-every=2 keep=1");
+  for (const std::string step : {"step-1", "step-2", "step-3"}) {
+    trainer.make_directory(step);
+    trainer.write(step + "/0");
+    trainer.write(step + "/.metadata");
+    training.live(2);
+  }
+  CHECK_FALSE(client.lookup("step-1"));
+  CHECK_FALSE(client.lookup("step-2"));
+  std::vector<std::string> removed;
+  for (const auto& change : benefactor.all<msg::MirrorChange>()) {
+    if (change.kind == msg::MirrorKind::kRemoveDirectory) removed.push_back(change.path);
+    CHECK(change.kind != msg::MirrorKind::kUnlink);
+  }
+  // Drained files belong to the user.
+  CHECK(removed == std::vector<std::string>{"step-2"});
+}
