@@ -7,8 +7,8 @@
 
 namespace stdchk::tools {
 
-/// A Faults lists the files that a command found missing or damaged. For people it prints each at
-/// once, for programs it keeps all.
+/// A Faults lists the files that a command found missing or damaged. It prints
+/// each fault at once for people, and keeps all faults for programs.
 class Faults {
  public:
   explicit Faults(bool as_json) : as_json_(as_json) {}
