@@ -61,7 +61,7 @@ class Evictor {
   bool blocked_ = false;
   bool checking_ = false;
   std::uint64_t wanted_bytes_ = 0;  ///< the largest request since the check began
-  BenefactorId wanted_on_{};        ///< the benefactor of that request, if it names one
+  BenefactorId wanted_on_{};        ///< the benefactor that this request names
   Time check_after_{};
 };
 

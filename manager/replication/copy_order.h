@@ -35,7 +35,7 @@ class CopyOrder {
 
   const Pool& pool_;
   Lists scattered_;
-  Lists whole_;  ///< those that have taken whole copies, the first first
+  Lists whole_;  ///< holders of whole copies, in the order of their first copies
   std::map<std::pair<BenefactorId, BenefactorId>, unsigned> failures_;  ///< in a row
 };
 

@@ -416,7 +416,7 @@ std::vector<BenefactorId> CopyPlanner::copy_targets(const View& view, FailureDom
     }
   }
   if (view.whole && view.avoided.empty()) {
-    // The first one takes all chunks of the image, also when it has to be waited for.
+    // All chunks of the image wait for the first benefactor in this order, even if it is busy.
     for (const BenefactorId id : order_.whole(primary.benefactor)) {
       if (!found.empty()) break;
       consider(id);

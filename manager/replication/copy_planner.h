@@ -37,8 +37,8 @@ namespace stdchk::manager {
 /// them gets a copy. A copy that does not count, or is surplus, is dropped once enough other copies
 /// can be read. Copies of the chunks of one benefactor go to few others
 /// (core/policy/copy_scatter.h). A full benefactor is skipped, and further ones are added if these
-/// few cover too few domains. Of an image that is placed by node, each further copy is whole on one
-/// benefactor: its chunks wait for that one, and only a full or lost one is passed over.
+/// few cover too few domains. Each further copy of an image that is placed by node is whole on one
+/// benefactor. Its chunks wait for a busy benefactor, and pass over full or lost ones.
 ///
 /// Threads: the reactor's.
 /// Errors: a failed copy is planned again. A benefactor that did not answer gets no work for 2 s.

@@ -302,7 +302,7 @@ void NameService::serve(ClientRecord& client, const msg::SetPolicy& request, con
   if (const auto folder = state_.directory(request.directory)) {
     Policy changed = pool_.policy(**folder);
     changed.apply(request.changes);
-    // A folder may have come to both settings by those above it: other changes are still allowed.
+    // A folder may have inherited both settings. Other changes are still allowed there.
     const bool concerns =
         request.changes.find(PolicyKey::kCopies) || request.changes.find(PolicyKey::kPlacement);
     auto problem = check_together(changed);

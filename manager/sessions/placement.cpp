@@ -13,9 +13,9 @@ namespace stdchk::manager {
 namespace {
 
 using namespace std::chrono_literals;
-/// A request waits so long for memory on its writer's node before it goes to another one.
+/// A request waits this time for memory on its writer's node, then goes to another node.
 constexpr Duration kHomeWait = 2s;
-/// No eviction is tried for so long on a home that had nothing to evict.
+/// A home without drained memory is asked to evict at most once in this time.
 constexpr Duration kHomeFull = 1s;
 
 }  // namespace

@@ -25,9 +25,9 @@ namespace stdchk::manager {
 /// A Placement grants sessions space for their chunks: it chooses the benefactors, and takes the
 /// ranges. A request that finds no space waits while some may become free.
 ///
-/// A session that is placed by node writes to the benefactor on its writer's node. When the node
-/// has several, the first one counts. When it has none, one benefactor takes its place, always the
-/// same for the node. What finds no room there goes to another benefactor of the node, or else to
+/// A session that is placed by node writes to the benefactor on its writer's node. A node with
+/// several benefactors uses the first one. For a node without benefactors, always the same
+/// benefactor stands in. Chunks without room there go to another benefactor of the node, or else to
 /// the benefactor with most free space.
 ///
 /// Owns: the requests that wait. Threads: the reactor's.

@@ -48,8 +48,8 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
       client.id, wall);
 }
 
-/// Returns true when all chunks of the version have the session's home. Then the session may refer
-/// to any of them.
+/// Returns true when all chunks of the version have the session's home. The session may refer to
+/// such a version's chunks.
 bool SessionService::shares_chunks(const VersionData& version, const SessionRecord& session) const {
   const ChunkTable& chunks = state_.chunks();
   if (!chunks.has_homes()) return !session.stripe.home;

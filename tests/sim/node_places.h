@@ -15,8 +15,8 @@ class NodePlaces {
   explicit NodePlaces(Cluster& cluster) : cluster_(cluster) {}
   /// Notes whether every benefactor is alive and has room. Call it after each step.
   void observe();
-  /// Checks that the chunks of each home have their first copies there, and each further copy on
-  /// one other benefactor. Checks nothing if a benefactor was full or absent at some time, because
+  /// Checks the chunks of each home. First copies must lie at home, and each further copy on one
+  /// other benefactor. Checks nothing if a benefactor was full or absent at some time, because
   /// then copies may be elsewhere.
   std::vector<std::string> check();
   /// The number of chunks that check() has compared.

@@ -187,7 +187,7 @@ TEST_CASE("by node, a client that writes all copies at once gets places on the p
     hosts.push_back(pool.host_of(grant.benefactor));
   }
   CHECK(hosts == expected);
-  // A further place for a chunk that is on the node is on the first peer.
+  // A chunk on the node gets its further place on the first peer.
   msg::Place beside{opened->session, {}, extent_bytes(kChunk), {}, {}};
   beside.beside = {opened->grants[0].benefactor};
   const auto placed = writer.call(beside);
@@ -225,7 +225,7 @@ TEST_CASE("by node, images keep their peers when a benefactor joins") {
   for (int i = 0; i < 12; ++i) pool.add("m" + std::to_string(i));
   pool.live(3s);
   CHECK(pool.whole("T1", 2) == before);
-  // This image shares half of its chunks with the first one.
+  // The next image shares half of its chunks.
   CHECK(pool.write("n0", "T2", names_from(7)) == 6);
   pool.live(3s);
   CHECK(pool.whole("T2", 2) == before);
@@ -293,7 +293,7 @@ TEST_CASE("by node, the nodes of the topology count") {
 TEST_CASE("by node, equal chunks are shared on each node, and not between nodes") {
   NodePool pool(2);
   CHECK(pool.write("n0", "n0.T1", names_from(1)) == 12);
-  // Another node stores them again; the same node does not.
+  // Only another node stores equal chunks again.
   CHECK(pool.write("n1", "n1.T1", names_from(1)) == 12);
   CHECK(pool.write("n0", "n0.T2", names_from(1)) == 0);
   CHECK(pool.write("n1", "n1.T2", names_from(6)) == 5);
@@ -302,7 +302,7 @@ TEST_CASE("by node, equal chunks are shared on each node, and not between nodes"
   for (const char* name : {"n1.T1", "n1.T2"}) CHECK(pool.whole(name, 2)[0] == "n1");
   CHECK(pool.service->state().chunks().chunk_count() == 12 + 17);
   CHECK(pool.broken().empty());
-  // After a restart of the manager the chunks are known as before.
+  // A restarted manager knows the chunks as before.
   pool.restart_all();
   CHECK(pool.write("n1", "n1.T3", names_from(1, 17)) == 0);
   CHECK(pool.write("n0", "n0.T3", names_from(1, 17)) == 5);
