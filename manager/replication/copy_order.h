@@ -14,8 +14,8 @@ namespace stdchk::manager {
 ///
 /// Striped images: the first few of scattered() share the copies. Images placed by node: the first
 /// of whole() with room takes all. A benefactor that has taken whole copies stays ahead of those
-/// that join later, so that images which share chunks keep the same holders. After three failures in
-/// a row it goes to the end, until a copy succeeds or benefactors change.
+/// that join later, so that images which share chunks keep the same holders. After three failures
+/// in a row it goes to the end, until a copy succeeds or benefactors change.
 ///
 /// Threads: the reactor's.
 class CopyOrder {

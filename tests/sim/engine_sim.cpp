@@ -18,8 +18,8 @@
 // Besides, a client that speaks the plain protocol changes folders and writes sets of images into a
 // folder with a policy. Some pools begin with files that an earlier pool has drained.
 //
-// Checked: bytes, lost, leave, M1, M9, names, sets, nodes and space as in pool_sim.cpp (which alone checks
-// M3). A read must not fail for lost bytes while they exist and no process is cut off. A superseded
+// Checked: bytes, lost, leave, M1, M9, names, sets, nodes and space as in pool_sim.cpp (which alone
+// checks M3). A read must not fail for lost bytes while they exist and no process is cut off. A superseded
 // manager must end. And:
 //    redundant   After a close that waits for copies, every chunk has its copies or its parity,
 //                unless something was lost since. In some seeds the processes ask for such closes;
