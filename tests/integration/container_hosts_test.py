@@ -134,8 +134,8 @@ def test_images_by_node_outlive_a_host_and_the_job_goes_on_from_its_peer(lending
                  if any(f":10.66.0.{number + 1}:" in address for address in each["addresses"])}
         for host, boxes in placed(job).items():
             for box in boxes:
-                shown = run(*pool.prefix, BIN / "stdchk", "stat", "--json", pool.mount / job.name / f"{job.name}.N{box + 1}.T1")
-                image = json.loads(shown.stdout)
+                name = pool.mount / job.name / f"{job.name}.N{box + 1}.T1"
+                image = json.loads(run(*pool.prefix, BIN / "stdchk", "stat", "--json", name).stdout)
                 holders = {lends[place["pid"]]: place["bytes"] for place in image["benefactors"]}
                 assert host in holders and len(holders) == 2, f"container {box} of {host}: {holders}"
                 assert len(set(holders.values())) == 1, f"both copies are whole: {holders}"
