@@ -100,11 +100,14 @@ bool Placement::waits_for_home(SessionRecord& session, const msg::Place& request
   const BenefactorId home = session.stripe.home;
   const std::uint64_t unit = std::min(unit_of(request.unit_bytes), request.want_bytes);
   if (!home || !request.beside.empty() || std::ranges::count(request.avoid, home) > 0) return false;
-  if (pool_.space().largest(home) >= unit || pool_.now() < full_until_[home]) return false;
-  if (!to_.evictor.evict(unit, home)) {
-    full_until_[home] = pool_.now() + kHomeFull;
+  Eviction& eviction = evictions_[home];
+  if (pool_.space().largest(home) >= unit || pool_.now() < eviction.not_before) return false;
+  const bool under_way = pool_.now() - eviction.last < kHomeWait && pool_.journal().frees_extents();
+  if (!under_way && !to_.evictor.evict(unit, home)) {
+    eviction.not_before = pool_.now() + kHomeFull;
     return false;
   }
+  if (!under_way) eviction.last = pool_.now();
   to_.totals.note_shortage(session);
   return session.short_since && pool_.now() - *session.short_since < kHomeWait;
 }

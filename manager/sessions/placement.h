@@ -72,6 +72,10 @@ class Placement {
     msg::Place request;
     Call call;
   };
+  struct Eviction {
+    Time last{};        ///< drained memory there was given up, or is being checked
+    Time not_before{};  ///< there was none to give up
+  };
   /// Free bytes and benefactor.
   using Candidates = std::vector<std::pair<std::uint64_t, BenefactorId>>;
   void place_when_possible(SessionId id, msg::Place request, const Call& call);
@@ -93,7 +97,7 @@ class Placement {
   Pool& pool_;
   Neighbours to_;
   std::deque<Waiting> waiting_;
-  std::map<BenefactorId, Time> full_until_;  ///< homes without memory to evict
+  std::map<BenefactorId, Eviction> evictions_;  ///< on homes without room
 };
 
 }  // namespace stdchk::manager
