@@ -17,8 +17,8 @@ HOSTS = 4
 
 
 class Cluster:
-    """Hosts behind a switch. The pool and `stdchk run` are at the switch, and reach all hosts by it. With `mounts`, each
-    host has mounts of its own."""
+    """Hosts behind a switch. The pool and `stdchk run` are at the switch, and reach all hosts by it. With `mounts`,
+    hosts also have separate mounts."""
 
     def __init__(self, folder, mounts=False):
         self.mounts = mounts

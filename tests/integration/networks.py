@@ -8,7 +8,7 @@ from processes import run, wait_until
 
 
 class Namespace:
-    """A network namespace that ends with its object. With `mounts`, it has mounts of its own, too."""
+    """A network namespace that ends with its object. `mounts` makes it a mount namespace, too."""
 
     def __init__(self, mounts=False):
         own_mounts = ["--mount", "--propagation", "private"] if mounts else []

@@ -15,7 +15,7 @@ HEAD = "10.9.255.1"
 
 
 class Nodes:
-    """Four hosts, each with a benefactor and a mount. The manager is on a fifth one, the head."""
+    """Four hosts, each with a benefactor and a mount. The manager is on a fifth host, the head."""
 
     def __init__(self, pool, policy):
         self.pool = pool
@@ -89,7 +89,7 @@ def test_images_lie_whole_on_their_nodes_and_outlive_a_lost_one(nodes):
         assert places.pop(number) == len(data), "the first copy is whole on the writer's node"
         assert list(places.values()) == [len(data)], "the second copy is whole on one node"
         (peers[number],) = places
-    # The next image shares chunks with the first one of its node, and has the same peer.
+    # The next image of a node shares chunks, and has the same peer.
     name, data = images[1]
     nodes.write(1, "app.N1.T2", data[:8 * MIB] + os.urandom(8 * MIB))
     wait_until(nodes.redundant, "the second copies")

@@ -418,7 +418,7 @@ TEST_CASE("chunks with homes are the same after a replay and in a restored snaps
   run(at_home({12}, "on 3", 4096, 3));
   run(at_home({13}, "again on 2", 4096, 2));
   CHECK(state.chunks().chunk_count() == 3);
-  // A copy is added to the chunk at that place, and not to another one of this name.
+  // The chunk at that place gets a copy. Other chunks of this name do not.
   const Chunk chunk = chunk_at(1);
   run(ChangeCopies{{{{{3}, 4096}, chunk.name, chunk.length, {{1}, 8192}, {}}}});
   run(Drained{{11}, 1});
