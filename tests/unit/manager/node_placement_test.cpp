@@ -319,8 +319,6 @@ TEST_CASE("by node, equal chunks are shared on each node, and not between nodes"
 
 TEST_CASE("striped images and images by node share no chunks") {
   NodePool pool(1);
-  const auto made = pool.client->call(msg::MakeDirectory{pool.client->id, kRootFile, "striped"});
-  REQUIRE(made);
   msg::SetPolicy set;
   set.client = pool.client->id;
   set.directory = kRootFile;
