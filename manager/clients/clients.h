@@ -45,6 +45,7 @@ class RecentReplies {
 struct ClientRecord {
   ClientId id;
   std::string host_name;
+  std::string host_token;
   std::string role;
   rpc::Peer* peer = nullptr;  ///< null while its link is lost
   Time last_heard{};

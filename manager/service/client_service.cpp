@@ -30,6 +30,7 @@ void ClientService::serve(Connection& connection, msg::RegisterClient request, c
   }
   ClientRecord& client = resumed->second;
   client.host_name = request.host_name;
+  client.host_token = request.host_token;
   client.role = request.role;
   client.last_heard = pool_.now();
   // Older links of the same client lose their identity.

@@ -299,6 +299,17 @@ void NameService::serve(ClientRecord& client, const msg::SetPolicy& request, con
       return call.fail(problem->error.code, "set policy", std::move(problem->text));
     }
   }
+  if (const auto folder = state_.directory(request.directory)) {
+    Policy changed = pool_.policy(**folder);
+    changed.apply(request.changes);
+    // A folder may have inherited both settings. Other changes are still allowed there.
+    const bool concerns =
+        request.changes.find(PolicyKey::kCopies) || request.changes.find(PolicyKey::kPlacement);
+    auto problem = check_together(changed);
+    if (concerns && problem) {
+      return call.fail(problem->error.code, "set policy", std::move(problem->text));
+    }
+  }
   to_.notices.file_changed(request.directory, client.id);
   to_.sets.run();  // sets that are whole under the old policy stay so
   to_.sets.examine_all();

@@ -24,6 +24,7 @@ RestoreFile restore_of(const Catalog& catalog, const File& file) {
   restore.target = file.target;
   restore.xattrs = {file.xattrs.begin(), file.xattrs.end()};
   restore.map = catalog.contents.map_page(newest, 0, newest.slices.size());
+  restore.homes = catalog.contents.homes_of(newest);
   restore.drained = newest.drained;
   restore.evicted = newest.evicted;
   restore.in_drain = file.in_drain;

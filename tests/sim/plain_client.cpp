@@ -63,7 +63,7 @@ void PlainClient::connect() {
 
 void PlainClient::on_connected(rpc::Peer& peer) {
   msg::RegisterClient request;
-  request.host_token = node_.name;
+  request.host_token = cluster_.host_for(node_.name);
   request.host_name = node_.name;
   request.role = "library";
   request.resume = id_;

@@ -55,6 +55,8 @@
 //    parity      Every parity block equals a second, slow computation from the chunks.
 //    copies      After faults have stopped, every chunk has the wanted copies on different hosts,
 //                where there is room.
+//    nodes       In a third of the seeds, images are placed by node. Their first copies are on one
+//                benefactor, and each further copy on one other, unless one was lost or full.
 //    space       After every file is removed and every client has gone, all space is free.
 //    garbage     Then, after a garbage collection, no arena has a header of an extent.
 //
@@ -82,6 +84,7 @@
 #include "tests/sim/lost_bytes.h"
 #include "tests/sim/model.h"
 #include "tests/sim/node_faults.h"
+#include "tests/sim/node_places.h"
 #include "tests/sim/pool_questions.h"
 #include "tests/sim/rotten_copies.h"
 #include "tests/sim/series_script.h"
@@ -163,6 +166,7 @@ class Simulation {
                                             {3, 0, 0}, {1, 2, 2}, {1, 3, 1}};
     options.pool.copies = kRedundancies[seed % std::size(kRedundancies)].number();
     options.hosts = 1 + seed % 4;
+    if (seed / 2 % 3 == 1) options.policy = *parse_policy("placement=node");
     options.scrub_rate_bytes_per_s = seed % 2 == 0 ? limits::kMiB : 0;
     constexpr Duration kGcPeriods[] = {5s, 500ms, Duration::zero()};
     options.gc_period = kGcPeriods[seed % std::size(kGcPeriods)];
@@ -239,6 +243,7 @@ class Simulation {
   std::uint64_t checks_made_ = 0;
   LostBytes lost_{cluster_, {}};
   NodeFaults faults_{cluster_, swarm_, prng_, lost_};
+  NodePlaces places_{cluster_};
   RottenCopies rotten_{cluster_, prng_};
   std::vector<std::string> wrong_;
   Tally tally_;
@@ -588,6 +593,7 @@ void Simulation::set_plans(bool on) {
 
 void Simulation::check() {
   rotten_.forget_mended();
+  places_.observe();
   complain(check_committed(cluster_, rotten_.all()));
   complain(lost_.check());
   if (checks_made_++ % kStripesChecked == 0) complain(check_stripes(cluster_, rotten_.all()));
@@ -669,6 +675,7 @@ bool Simulation::run() {
   if (wrong_.empty()) complain(rotten_.scrub());
   complain(lost_.check());
   complain(check_copies(cluster_, lost_));
+  if (!flips_) complain(places_.check());
   complain(check_stripes(cluster_, rotten_.all()));
   if (wrong_.empty()) final_reads();
   if (wrong_.empty()) final_removal();

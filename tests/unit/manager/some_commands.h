@@ -35,6 +35,7 @@ inline std::vector<Command> one_of_each() {
   commit.replacing = 5;
   commit.naming = NamingState::kDidNotPay;
   commit.same_as = 6;
+  commit.homes = {{4}};
   RestoreFile restore;
   restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
   restore.attributes.naming = NamingState::kOn;
@@ -50,6 +51,7 @@ inline std::vector<Command> one_of_each() {
   restore.opened = 6;
   restore.written = 7;
   restore.drained_sets = {{"a.*.T1", 4}, {"a.*.T2", 6}};
+  restore.homes = {{4}};
   msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3, 4};
   const BeginGeneration generation{{20}, "a", 14, 15, {{1, 16, 17}, {3, 14, 0, 18}}};
   return {
