@@ -275,6 +275,7 @@ Status FileRequests::commit(Handle& handle, bool closes) {
   Node& node = *handle.node;
   STDCHK_TRY(closes && !node.mtime_is_set ? handle.file->flush() : handle.file->commit());
   handle.killed = false;
+  handle.synced = false;
   Attributes after = handle.file->attributes();
   std::optional<std::int64_t> mtime;
   {
@@ -327,6 +328,7 @@ void FileRequests::fsync(fuse_req_t request, fuse_file_info* info) {
     fuse_reply_err(request, 0);
     return;
   }
+  handle.synced = true;
   reply_for(neighbours_.nodes, *handle.node, request, handle.file->sync());
 }
 
@@ -402,7 +404,8 @@ void FileRequests::end_open(Handle& handle) {
     Status closed = handle.file->close();
     if (!closed) log::warning("Closing a reader failed: {}", describe(closed.error()));
   } else {
-    bool unfinished = handle.file->dirty() || handle.file->attributes().version == 0;
+    bool unfinished =
+        handle.file->dirty() || handle.synced || handle.file->attributes().version == 0;
     bool drop = handle.killed && unfinished && !node->unlinked;
     if (!drop && !node->unlinked && handle.file->dirty()) {
       Status committed = commit(handle, true);
@@ -415,8 +418,9 @@ void FileRequests::end_open(Handle& handle) {
     }
     if (drop) {
       // Without close(), the File aborts, unless other openers remain.
-      log::info("File {}: a signal ended its writer, so its uncommitted bytes are dropped.",
-                node->file.value);
+      log::info(
+          "File {}: a signal ended its writer, so bytes that it has not committed are dropped.",
+          node->file.value);
       node->changed = true;
     } else if (Status closed = handle.file->close(); !closed && !node->unlinked) {
       log::error("A close failed: {}", describe(closed.error()));

@@ -148,7 +148,18 @@ Done mirror_rename(const Mirror& in) {
   if (!exists(*from)) return {};  // was not drained yet, or renamed before
   auto to = in.place_of(in.change.other_path, Missing::kIsMade);
   if (!to) return problem(to.error());
-  return rename_place(*from, *to);
+  if (auto renamed = rename_place(*from, *to); !renamed || !in.change.other_path.empty()) {
+    return renamed;
+  }
+  // A later finish gives the file to its owner in the pool. So another user's file, which somebody
+  // has put in its place, goes back.
+  const auto kept = to->folder.status(to->name);
+  const bool is_other =
+      kept && S_ISREG(kept->st_mode) && !in.directory.may_belong(in.root, *kept, in.change.uid);
+  if (!is_other) return {};
+  log::warning("{} in the drain directory belongs to uid {}, and in the pool to uid {}: it stays",
+               from->path, kept->st_uid, in.change.uid);
+  return rename_place(*to, *from);
 }
 
 /// Gives the drained file a second, temporary name, so that readers keep it when its name goes.

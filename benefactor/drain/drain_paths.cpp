@@ -169,8 +169,13 @@ Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolde
   return place;
 }
 
+namespace {
+constexpr unsigned kEpochShift = 40;
+}  // namespace
+
+bool is_of_name_change(std::uint64_t number) { return number >> kEpochShift == 0; }
+
 bool is_old_temporary(const std::string& name, std::uint64_t first_used) {
-  constexpr unsigned kEpochShift = 40;
   char* end = nullptr;
   (void)std::strtoull(name.c_str(), &end, 10);
   if (end == name.c_str() || *end != '.') return false;

@@ -46,6 +46,8 @@ Outcome<Place> temporary_place(const DrainDirectory& directory, const DrainFolde
 /// Returns true for the name of a temporary file that nobody uses any more. The name begins with
 /// FILE.NUMBER, and NUMBER is below `first_used` (MirrorKind::kDropTemporary).
 bool is_old_temporary(const std::string& name, std::uint64_t first_used);
+/// Returns true for the number of a change of names. The number of an attempt begins with its epoch.
+bool is_of_name_change(std::uint64_t number);
 /// Owners that a temporary file of this pool may have.
 std::vector<std::uint32_t> maker_owners(const DrainDirectory& directory, const DrainFolder& root);
 

@@ -233,8 +233,43 @@ Outcome<msg::DrainFinish::Reply> ObjectDrainer::finish(const msg::DrainFinish& r
   goal.attributes.mtime_ns = request.mtime_ns;
   goal.attributes.attempt = msg::temporary_name(request.file, request.number);
   if (auto made = assemble(**opened, std::move(goal), deadline); !made) {
-    return problem(made.error());
+    const bool is_kept = made.error().error.os_errno == ENOENT && is_of_name_change(request.number);
+    return is_kept ? name_kept(**opened, request, deadline) : problem(made.error());
   }
+  return msg::DrainFinish::Reply{};
+}
+
+/// Gives its name to a whole object that an earlier change of names has moved to the number. Such an
+/// attempt has no staged objects.
+Outcome<msg::DrainFinish::Reply> ObjectDrainer::name_kept(ObjectStore& store,
+                                                          const msg::DrainFinish& request,
+                                                          Time deadline) {
+  const std::string kept = key_of(fmt::format("{}/{}", msg::kTemporaryFolder,
+                                              msg::temporary_name(request.file, request.number)));
+  if (const auto from = store.find(kept, deadline); !from) {
+    if (!is_absent(from.error())) return store_problem(from.error());
+    // Finished before, and this is the same request again?
+    const auto there = store.find(key_of(request.path), deadline);
+    const auto said = there ? ObjectAttributes::parse(there->metadata) : std::nullopt;
+    const bool is_same =
+        said && there->size_bytes == request.size_bytes && said->mtime_ns == request.mtime_ns;
+    if (is_same) return msg::DrainFinish::Reply{};
+    return problem(Code::kDrainFailed, "benefactor.name_kept", ENOENT,
+                   fmt::format("{} has no object that was kept for it.", request.path));
+  }
+  msg::MirrorChange change;
+  change.kind = msg::MirrorKind::kRename;
+  change.other_path = request.path;
+  change.file = request.file;
+  change.number = request.number;
+  change.mode = request.mode;
+  change.uid = request.uid;
+  change.gid = request.gid;
+  change.mtime_ns = request.mtime_ns;
+  if (auto named = mirror(change, deadline); !named) return problem(named.error());
+  change.kind = msg::MirrorKind::kAttributes;
+  change.path = request.path;
+  if (auto set = mirror(change, deadline); !set) return problem(set.error());
   return msg::DrainFinish::Reply{};
 }
 

@@ -75,6 +75,8 @@ class ObjectDrainer final : public Drainer {
                                const std::string& attempt, Time deadline);
   std::string finished_attempt(const std::string& staging);
   void note_finished(const std::string& staging, const std::string& attempt);
+  Outcome<msg::DrainFinish::Reply> name_kept(ObjectStore& store, const msg::DrainFinish& request,
+                                             Time deadline);
   Outcome<void> assemble(ObjectStore& store, ObjectAssembly::Goal goal, Time deadline);
   std::unique_ptr<ObjectAssembly> take_assembly(const ObjectAssembly::Goal& goal);
   void keep_assembly(std::unique_ptr<ObjectAssembly> assembly);

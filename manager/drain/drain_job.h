@@ -51,6 +51,7 @@ struct DrainJob {
   bool hangs = false;   ///< storage hangs, now or in the last attempt: one request at a time
   Time naming_since{};  ///< begin of asked_for_name()
   DrainQueue::Place place{DrainRank::kOther, 0};
+  bool staged = false;    ///< the drain directory has the whole file: it only needs its name
   bool recorded = false;  ///< DrainStarted is journalled
   std::string path;       ///< path that the job reads or creates: must not change meanwhile
   BenefactorId finisher;

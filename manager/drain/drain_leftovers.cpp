@@ -1,5 +1,7 @@
 #include "manager/drain/drain_leftovers.h"
 
+#include <algorithm>
+
 #include "core/base/limits.h"
 #include "core/messages/messages.h"
 #include "manager/drain/name_mirror.h"
@@ -9,7 +11,13 @@ namespace stdchk::manager {
 void DrainLeftovers::drop_earlier(Time when) {
   const State& state = pool_.state();
   const auto& queue = state.mirror_queue();
-  const std::uint64_t below = queue.empty() ? state.mirror().newest() + 1 : queue.begin()->first;
+  std::uint64_t below = queue.empty() ? state.mirror().newest() + 1 : queue.begin()->first;
+  for (const auto& [sequence, id] : state.commits().undrained()) {
+    const std::uint64_t aside = state.file(id)->newest.aside;
+    if (aside == 0) continue;
+    below = std::min(below, aside);
+    add_aside(id, aside);
+  }
   drop(FileId{}, ((state.epoch().value + 1) << 40) | below, when);
 }
 

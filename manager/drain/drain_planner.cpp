@@ -68,6 +68,7 @@ DrainPlanner::DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber,
       on_name_given_(std::move(on_name_given)),
       pace_(pool, sessions),
       mirror_(pool, mirror_hooks()),
+      held_(pool, sets),
       leftovers_(pool),
       load_(pool),
       pieces_(pool, load_, mirror_, failures_),
@@ -108,6 +109,7 @@ void DrainPlanner::run() {
   if (pace_.set_when_due()) {
     for (auto& [id, job] : jobs_) find_hanging(job);
   }
+  held_.run();
   mirror_.run();
   leftovers_.run();
   std::vector<std::tuple<DrainQueue::Place, std::uint64_t, FileId>> order;
@@ -169,7 +171,7 @@ std::optional<std::string> DrainPlanner::drained_path(const File& file,
                                                       const VersionData& version) const {
   if (version.aside != 0) {
     if (pool_.state().mirror_queue().count(version.aside) > 0) return std::nullopt;
-    return std::string(msg::kTemporaryFolder) + "/" + msg::temporary_name(file.id, version.aside);
+    return aside_path(file.id, version.aside);
   }
   if (!file.parent || moves(file)) return std::nullopt;
   // An older version that was not set aside and needs no drained bytes has no file under that name.
@@ -196,6 +198,7 @@ msg::DrainNow::Reply DrainPlanner::pending(FileId below) const {
   for (const auto& [sequence, change] : state.mirror_queue()) {
     if (below == kRootFile || same_or_below(change.path, path)) ++reply.pending_files;
   }
+  reply.pending_files += held_.pending(below);
   return reply;
 }
 
@@ -244,13 +247,16 @@ bool DrainPlanner::start_job(FileId id, DrainQueue::Place place) {
   job.number = pool_.next_id();
   job.place = place;
   job.hangs = failures_.storage_hung(id);
-  if (const auto left = leftovers_.attempt_at(id, job.version)) {
+  if (const std::uint64_t staged = held_.staged_number(*file)) {
+    job.number = staged;
+    job.staged = true;
+  } else if (const auto left = leftovers_.attempt_at(id, job.version)) {
     job.number = left->number;
     job.verified = left->verified;
     job.late_before = left->late;
   }
   job.verified.resize(file->newest.slices.size());
-  if (!pieces_.plan(*file, job)) return false;
+  if (!job.staged && !pieces_.plan(*file, job)) return false;
   if (!pool_.pin(id, job.version)) return false;
   leftovers_.continued(id, job.number);
   step(jobs_.emplace(id, std::move(job)).first->second);
@@ -400,6 +406,8 @@ void DrainPlanner::finish(DrainJob& job) {
     return end_job(job, false, "has a newer version");
   const File& file = *pool_.state().file(job.file);
   if (!mirror_.try_end_wait() || mirror_.blocks(file) || sets_.holds(file)) return;
+  if (held_.waits_for_changes(file)) return;
+  job.recorded = job.recorded && file.in_drain;  // a rename may have taken the name away
   // Two files had the same name one after the other: the later job waits for its turn.
   const std::string path = pool_.state().path(file);
   for (const auto& [id, other] : jobs_) {
@@ -520,6 +528,11 @@ void DrainPlanner::record(DrainJob& job, const FilePrint& print) {
   if (!is_newest(pool_.state(), job.file, job.version))
     return end_job(job, false, "was removed or has a newer version");
   const FileId file = job.file;
+  // Meanwhile the file has got another name, which it must not have before other files.
+  const File& named = *pool_.state().file(file);
+  const bool is_held = pool_.state().mirror().held().contains(file);
+  if (!named.in_drain || (is_held && sets_.holds(named)))
+    return end_job(job, false, "waits for other files");
   prints_.add(pool_.state(), file, job.version, print);
   pool_.execute(Drained{file, job.version},
                 [this, file, number = job.number](const Result<Affected>& outcome) {
@@ -538,6 +551,7 @@ void DrainPlanner::record(DrainJob& job, const FilePrint& print) {
 
 void DrainPlanner::fail_job(DrainJob& job, const rpc::Answer& answer) {
   const Error& error = answer.error().error;
+  if (job.staged) held_.staged_file_failed(job.file, job.number);
   // The drain directory lacks space for so many temporary files at once.
   if (error.os_errno == ENOSPC || error.os_errno == EDQUOT) {
     jobs_max_ = std::max<std::size_t>(std::min(jobs_max_, jobs_.size()) / 2, 1);
@@ -569,7 +583,9 @@ void DrainPlanner::close_job(FileId id) {
     failures_.forget(id);
   }
   const Time late = std::max(job.late, job.late_before);
-  if (job.failed && newest && !job.starts_over) {
+  if (job.staged) {
+    // DrainLeftovers keeps the file under that number as long as the version needs it.
+  } else if (job.failed && newest && !job.starts_over) {
     leftovers_.store(id, {job.version, job.number, job.verified, late});
   } else if (job.failed || !newest || pool_.now() < job.late_before) {
     leftovers_.drop(id, job.number, late);

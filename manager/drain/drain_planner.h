@@ -17,6 +17,7 @@
 #include "manager/drain/drain_load.h"
 #include "manager/drain/drain_pace.h"
 #include "manager/drain/drain_queue.h"
+#include "manager/drain/held_names.h"
 #include "manager/drain/known_prints.h"
 #include "manager/drain/name_mirror.h"
 #include "manager/drain/piece_planner.h"
@@ -98,6 +99,7 @@ class DrainPlanner {
   const std::function<void()> on_name_given_;
   DrainPace pace_;
   NameMirror mirror_;
+  HeldNames held_;
   std::map<FileId, DrainJob> jobs_;
   DrainFailures failures_;
   DrainLeftovers leftovers_;

@@ -21,6 +21,10 @@ bool same_or_below(const std::string& path, const std::string& directory) {
          (path.size() == directory.size() || path[directory.size()] == '/');
 }
 
+std::string aside_path(FileId file, std::uint64_t number) {
+  return std::string(msg::kTemporaryFolder) + "/" + msg::temporary_name(file, number);
+}
+
 bool concerns(const msg::MirrorChange& change, FileId file, const std::string& path) {
   if (change.file == file || same_or_below(path, change.path)) return true;
   return change.kind == msg::MirrorKind::kRename && same_or_below(path, change.other_path);
@@ -107,7 +111,10 @@ void NameMirror::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
   const bool lost = !answer && is_outcome_unknown(answer);
   if (!lost) late_ = {};
   const msg::MirrorChange& change = pool_.state().mirror_queue().at(sequence);
-  if (answer && change.kind == msg::MirrorKind::kSetAside) {
+  // A rename to the number of its own change keeps a version that waits for its name.
+  const bool stages = change.kind == msg::MirrorKind::kRename && change.other_path.empty() &&
+                      change.number == sequence;
+  if (answer && (change.kind == msg::MirrorKind::kSetAside || stages)) {
     hooks_.on_set_aside(change.file, change.number);
   }
   if (!answer) {

@@ -18,6 +18,8 @@ inline constexpr Duration kTransit = std::chrono::seconds(15);
 /// Returns true when the error says nothing of whether the request was executed.
 bool is_outcome_unknown(const rpc::Answer& answer);
 bool same_or_below(const std::string& path, const std::string& directory);
+/// Returns the path in the drain directory of a version with that VersionData::aside.
+std::string aside_path(FileId file, std::uint64_t number);
 /// Returns true when a file with that path must not get its name before or during the change.
 bool concerns(const msg::MirrorChange& change, FileId file, const std::string& path);
 

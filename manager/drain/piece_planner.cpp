@@ -54,7 +54,8 @@ bool PiecePlanner::plan_slice(const File& file, std::uint32_t number, Plan& plan
   if (chunk.copies.empty()) {
     if (mirror_.blocks(file)) return false;
     DrainRequest& request = plan.add(plan.any, number, piece);
-    request.pieces.base_path = plan.job.path = state.path(file);
+    request.pieces.base_path = plan.job.path =
+        file.newest.aside == 0 ? state.path(file) : aside_path(file.id, file.newest.aside);
     request.pieces.base_uid = file.uid;  // a change that is not mirrored yet blocks the file above
     return true;
   }

@@ -124,6 +124,7 @@ struct CommitVersion {
   homes @15 :List(UInt64) $items("BenefactorId");
   # For each chunk of `written` the benefactor on its writer's node, if the image is placed by node; 0: none.
   # Chunks with equal names and different homes are different chunks. Shorter than the chunks: no more homes.
+  partial @16 :Bool;  # the session goes on, and may write more of this member of a set (fsync)
 }
 
 struct AddDirectory {
@@ -150,6 +151,7 @@ struct AddSymlink {
   nowNs @7 :Int64;
   mirror @8 :Bool;
   caller @9 :Caller $presentIf("client");
+  held @10 :Bool;  # in all commands: the drain directory must not have the name before other files (NameHeld)
 }
 
 struct AddNode {
@@ -175,6 +177,7 @@ struct AddLink {
   nowNs @3 :Int64;
   mirror @4 :Bool;
   caller @5 :Caller $presentIf("client");
+  held @6 :Bool;  # the file is drained again, and then gets all its names
 }
 
 struct RestoreLink {
@@ -205,6 +208,10 @@ struct RenameName {
   nowNs @6 :Int64;
   mirror @7 :Bool;
   caller @8 :Caller $presentIf("client");
+  counts @9 :Bool;  # a file that becomes a pointer counts as written now
+  held @10 :Bool;
+  # The drain directory must not have the new name yet: other files come before this marker or pointer. In
+  # a renamed directory, its markers and pointers wait.
 }
 
 struct ChangeAttributes {
@@ -347,6 +354,10 @@ struct RestoreFile {
   written @23 :UInt64;  # the commit that wrote the file from nothing; 0: `sequence`
   drainedSets @25 :List(DrainedSet);  # of a directory
   homes @27 :List(UInt64) $items("BenefactorId");  # of the chunks of `map`, as in CommitVersion
+  aside @28 :UInt64;   # VersionData::aside of a version that is not drained
+  staged @29 :Bool;    # as in VersionData
+  held @30 :Bool;      # MirrorQueue::held()
+  partial @31 :Bool;   # as in VersionData
 }
 
 struct EpochRecords {
@@ -457,5 +468,15 @@ struct Command {
     addNode @24 :AddNode;
     addLink @25 :AddLink;
     restoreLink @26 :RestoreLink;
+    nameHeld :group {
+      # The files before this symbolic link are in the drain directory: it gets its names there, too.
+      file @27 :UInt64 $type("FileId");
+    }
+    closed :group {
+      # The writer of a member of a set has closed the file and has written nothing more: the version is not
+      # partial. Or a writer is lost that had committed a part: the version is partial.
+      file @28 :UInt64 $type("FileId");
+      lost @29 :Bool;
+    }
   }
 }

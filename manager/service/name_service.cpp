@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/limits.h"
+#include "core/objects/object_place.h"
 #include "core/policy/image_name.h"
 #include "core/policy/set_rules.h"
 #include "manager/drain/drainable_name.h"
@@ -112,7 +113,35 @@ void NameService::serve(ClientRecord& client, const msg::MakeDirectory& request,
             call);
 }
 
+/// Returns true when the drain directory must have other files before it has the file under that
+/// name.
+bool NameService::must_wait(const File& file, FileId folder, std::string_view name) const {
+  const File* const at = state_.file(folder);
+  const bool can_wait = file.type == FileType::kRegular || file.type == FileType::kSymlink;
+  if (!pool_.has_drain() || at == nullptr || !can_wait) return false;
+  return to_.sets.would_hold(file, *at, name);
+}
+
+/// Returns true when the drain directory must have other files before the new names of the rename.
+bool NameService::must_wait(const msg::Rename& request) const {
+  const auto moved = state_.lookup(request.from_parent, request.from_name, {});
+  if (!moved || !pool_.has_drain() || !state_.has_directory_sets()) return false;
+  const auto waits = [&](const File& file, FileId folder, std::string_view name) {
+    if (file.type != FileType::kDirectory) return must_wait(file, folder, name);
+    // An object store moves the files of a folder one by one.
+    return is_object_store(pool_.config().pool.drain_directory) ||
+           to_.sets.directories().is_unfinished(file);
+  };
+  if (waits(**moved, request.to_parent, request.to_name)) return true;
+  const auto other = state_.lookup(request.to_parent, request.to_name, {});
+  return request.exchange && other && waits(**other, request.from_parent, request.from_name);
+}
+
 void NameService::serve(ClientRecord& client, const msg::MakeSymlink& request, const Call& call) {
+  File link;
+  link.id = kRootFile;  // no link has this number
+  link.type = FileType::kSymlink;
+  link.target = request.target;
   make_file(client, request,
             AddSymlink{FileId{pool_.next_id()},
                        request.parent,
@@ -122,7 +151,8 @@ void NameService::serve(ClientRecord& client, const msg::MakeSymlink& request, c
                        request.gid,
                        pool_.wall_ns(),
                        pool_.has_drain(),
-                       {request.client, call.id()}},
+                       {request.client, call.id()},
+                       must_wait(link, request.parent, request.name)},
             call);
 }
 
@@ -147,6 +177,7 @@ void NameService::serve(ClientRecord& client, const msg::MakeLink& request, cons
     return call.fail(may.error());
   }
   to_.notices.watch(request.parent, client.id);
+  const File* const file = state_.file(request.file);
   answer_when_durable(
       pool_,
       AddLink{request.file,
@@ -154,7 +185,8 @@ void NameService::serve(ClientRecord& client, const msg::MakeLink& request, cons
               request.name,
               pool_.wall_ns(),
               pool_.has_drain(),
-              {request.client, call.id()}},
+              {request.client, call.id()},
+              file != nullptr && must_wait(*file, request.parent, request.name)},
       call, [this](const Affected& outcome) -> rpc::Answer {
         const File* linked = state_.file(outcome.file);
         return msg::MakeLink::Reply{linked == nullptr ? Attributes{} : to_.attributes.of(*linked)};
@@ -239,7 +271,9 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
                  request.exchange,
                  pool_.wall_ns(),
                  pool_.has_drain(),
-                 {request.client, call.id()}},
+                 {request.client, call.id()},
+                 true,
+                 must_wait(request)},
       call, [this](const Affected& outcome) -> rpc::Answer {
         return msg::Rename::Reply{outcome.replaced, names_of(outcome.replaced), outcome.file};
       });

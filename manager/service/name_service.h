@@ -55,6 +55,8 @@ class NameService {
   template <class M>
   rpc::Answer attributes_again(const File* file) const;
   std::uint32_t names_of(FileId file) const;
+  bool must_wait(const File& file, FileId folder, std::string_view name) const;
+  bool must_wait(const msg::Rename& request) const;
   FileId drop_resumed(ClientRecord& client, const msg::Remove& request);
 
   Pool& pool_;

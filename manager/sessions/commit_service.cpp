@@ -397,6 +397,7 @@ CommitVersion CommitService::command_of(SessionRecord& session, const msg::Commi
   command.opened = session.opened;
   command.naming = request.naming;
   command.same_as = request.same_as;
+  command.partial = !request.end && to_.rewrites.is_member(*state_.file(session.file));
   if (request.appends && !command.cut_before && !request.set_size) {
     append(command, request.append_from, state_.file(session.file)->newest.size_bytes);
   }

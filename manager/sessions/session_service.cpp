@@ -176,8 +176,13 @@ void SessionService::serve(ClientRecord& client, const msg::CloseSession& reques
     if (aborted_.size() > kAbortedKept) aborted_.pop_front();
     to_.rewrites.end_generation(*session);
   }
+  const bool is_last = std::ranges::none_of(to_.sessions.all(), [&](const auto& other) {
+    return other.first != session->id && other.second.file == session->file;
+  });
+  const bool journalled = !request.aborted && is_last && to_.rewrites.closed(*session);
   end(request.session, !request.writes_in_flight);
-  call.answer(msg::CloseSession::Reply{});
+  if (!journalled) return call.answer(msg::CloseSession::Reply{});
+  pool_.journal().when_durable([call] { call.answer(msg::CloseSession::Reply{}); });
 }
 
 void SessionService::end(SessionId id, bool clean) {

@@ -16,6 +16,27 @@ std::optional<SetRewrites::Set> SetRewrites::set_of(const File& file) const {
   return std::pair(folder, *image);
 }
 
+bool SetRewrites::is_member(const File& file) const {
+  const FileId folder = file.parent ? file.parent : file.pending ? file.pending->parent : FileId{};
+  // An fsync of a file of such a name commits nothing.
+  if (!folder || parse_image_name(file.parent ? file.name : file.pending->name)) return false;
+  return set_of(file).has_value() || pool_.state().set_names().directory(folder);
+}
+
+bool SetRewrites::closed(const SessionRecord& session) {
+  const File& file = *pool_.state().file(session.file);
+  // A session that was opened later has not written the part.
+  if (!file.parent || !file.newest.partial || session.opened >= file.newest.sequence) return false;
+  note_closed(file, false);
+  return true;
+}
+
+void SetRewrites::note_closed(const File& file, bool lost) {
+  pool_.execute(Closed{file.id, lost}, [](const Result<Affected>&) {});
+  sets_.folder_changed(file.parent);
+  for (const Link& link : file.links) sets_.folder_changed(link.parent);
+}
+
 void SetRewrites::begin(SessionRecord& session, const File& file) {
   const auto set = set_of(file);
   if (!set || !session.truncate || file.newest.content() == 0) return;
@@ -60,7 +81,9 @@ void SetRewrites::note_lost_writer(const SessionRecord& session, const File& fil
   const FileId folder = file.parent ? file.parent : file.pending ? file.pending->parent : FileId{};
   const FileId directory = folder ? state.set_names().directory(folder) : FileId{};
   const bool has_committed = file.newest.version > 0 && file.newest.sequence > session.opened;
-  if (!directory || has_committed) return;
+  if (!directory) return;
+  if (has_committed && file.parent && !file.newest.partial) note_closed(file, true);
+  if (has_committed) return;
   LostWriter lost{session.opened, state.sequence()};
   const auto& xattrs = state.file(directory)->xattrs;
   if (const auto known = xattrs.find(LostWriter::kXattr); known != xattrs.end()) {

@@ -24,6 +24,12 @@ class SetRewrites {
 
   /// Returns the folder and the parts of the name, committed or pending, when the file is an image.
   std::optional<Set> set_of(const File& file) const;
+  /// Returns true when an fsync of the file may leave a part of a set's member. The file is an image,
+  /// or lies in a directory that is a set, or gets such a name.
+  bool is_member(const File& file) const;
+  /// Called when a writer has closed the file without an error, and no other writes it. Notes that
+  /// its version is no part. Returns true when this is journalled.
+  bool closed(const SessionRecord& session);
   /// Registers the image as being written again, as long as the session is open.
   void begin(SessionRecord& session, const File& file);
   /// As begin(), for a session that is resumed. Begins a new generation if others have committed
@@ -43,7 +49,9 @@ class SetRewrites {
                             std::string_view name) const;
 
  private:
-  /// Records, for the directory that is a set, a writer that ended without any commit of `file`.
+  void note_closed(const File& file, bool lost);
+  /// Records, for the directory that is a set, a writer that ended without any commit of `file`. After
+  /// a commit, `file` itself is marked as a part.
   void note_lost_writer(const SessionRecord& session, const File& file);
 
   Pool& pool_;

@@ -43,6 +43,16 @@ bool is_undrained(const File& file) {
   return file.type == FileType::kRegular && file.newest.version > 0 && !file.newest.drained;
 }
 
+/// Returns true when the target of a symbolic link leads to, or below, a directory of that name.
+bool is_target(std::string_view target, std::string_view name) {
+  while (!target.empty()) {
+    const std::size_t slash = target.find('/');
+    if (target.substr(0, slash) == name) return true;
+    target.remove_prefix(slash == target.npos ? target.size() : slash + 1);
+  }
+  return false;
+}
+
 /// Returns true when a writer of the directory has ended without a commit, and had its file open
 /// when the marker was committed.
 bool has_lost_writer(const State& state, const File& directory, const NamePatterns& markers) {
@@ -83,6 +93,7 @@ DirectorySets::Scanned DirectorySets::scan(const File& directory, const SetRules
     if (file.type != FileType::kRegular || file.newest.version == 0) return;
     ++(is_marker(file, directory.id, markers) ? set.others : set.images);
     set.drained += file.newest.drained ? 1 : 0;
+    out.parts += file.newest.partial ? 1 : 0;
     set.bytes += file.newest.size_bytes;
     set.sequence = std::max(set.sequence, file.newest.sequence);
     if (set.members.empty()) out.first_sequence = file.newest.sequence;
@@ -110,6 +121,18 @@ void DirectorySets::mark_named(std::vector<ImageSet>& sets, std::uint64_t pointe
   }
   for (ImageSet* const set : {begun, whole}) {
     if (set != nullptr) set->is_named = true;
+  }
+}
+
+/// Marks the sets that symbolic links among the pointers name.
+void DirectorySets::mark_linked(const File& folder, const SetRules& rules,
+                                std::vector<ImageSet>& sets) const {
+  const NamePatterns pointers(rules.pointer);
+  if (pointers.empty()) return;
+  for (const auto& [name, id] : folder.as_directory.children) {
+    const File& link = *state_.file(id);
+    if (link.type != FileType::kSymlink || !pointers.match(name)) continue;
+    for (ImageSet& set : sets) set.is_named = set.is_named || is_target(link.target, set.name);
   }
 }
 
@@ -155,6 +178,8 @@ void DirectorySets::judge(ImageSet& set, const SetRules& rules, std::uint64_t wa
     set.problem = "a file in it is being written";
   } else if (is_committed) {
     set.is_whole_directory = true;
+  } else if (const std::uint64_t parts = scanned_.at(set.directory).parts; parts > 0) {
+    set.problem = fmt::format("{} files in it were stored by fsync, and not closed", parts);
   } else if (!marker.empty() && set.others == 0) {
     set.problem = fmt::format("no file in it matches marker={}", marker);
   } else if (!marker.empty() && has_lost_writer(state_, directory, NamePatterns(marker))) {
@@ -191,6 +216,7 @@ std::vector<ImageSet> DirectorySets::sets_of(const File& folder, std::uint64_t w
   }
   std::ranges::stable_sort(sets, {}, &ImageSet::sequence);
   for (const std::uint64_t each : pointers) mark_named(sets, each);
+  mark_linked(folder, rules, sets);
   return sets;
 }
 
@@ -219,22 +245,31 @@ std::vector<DirectorySets::Name> DirectorySets::removal_of(const File& directory
 /// Returns a file of the directory that is drained before the marker; none when the marker may go.
 /// Returns the marker's own id while a file of the directory is being written. Files that the
 /// policy does not drain count, too: without them the directory is not whole.
-FileId DirectorySets::marker_waits_for(const File& marker, FileId directory,
+FileId DirectorySets::marker_waits_for(FileId marker, FileId directory,
                                        const NamePatterns& markers) const {
   for (const auto& [sequence, id] : state_.commits().undrained()) {
     const File& file = *state_.file(id);
-    if (id == marker.id || is_marker(file, directory, markers)) continue;
+    if (id == marker || is_marker(file, directory, markers)) continue;
     if (state_.files().is_below(id, directory)) return id;
   }
-  return sets_being_written().contains(directory) ? marker.id : FileId{};
+  return sets_being_written().contains(directory) || has_part(directory) ? marker : FileId{};
+}
+
+/// Returns true when the directory is not whole because a writer has not closed its file.
+bool DirectorySets::has_part(FileId directory) const {
+  const File& at = *state_.file(directory);
+  if (at.xattrs.contains(std::string(kXattrCommitted))) return false;
+  bool any = false;
+  for_each_below(state_, at, [&](const File& file) { any = any || file.newest.partial; });
+  return any;
 }
 
 /// Returns a file that is drained before the pointer; none when the drain may take the pointer.
 /// Returns the pointer's own id while the set that it names is not whole. Files that the policy
-/// does not drain do not count: the pointer would wait for ever.
-FileId DirectorySets::pointer_waits_for(const File& pointer, const File& folder,
-                                        const SetRules& rules, const Skips& skips) {
-  const std::uint64_t written = pointer.newest.sequence;
+/// does not drain do not count: the pointer would wait for ever. `written`: the commit that wrote
+/// the pointer.
+FileId DirectorySets::pointer_waits_for(FileId pointer, const File& folder, std::uint64_t written,
+                                        const Skips& skips) {
   const auto is_of_folder = [&](const File& file) {
     const FileId directory = state_.set_names().directory(file.id);
     return directory && state_.file(directory)->parent == folder.id;
@@ -242,7 +277,7 @@ FileId DirectorySets::pointer_waits_for(const File& pointer, const File& folder,
   for (const auto& [sequence, id] : state_.commits().undrained()) {
     if (sequence > written) break;
     const File& file = *state_.file(id);
-    if (id != pointer.id && is_of_folder(file) && !skips(file)) return id;
+    if (id != pointer && is_of_folder(file) && !skips(file)) return id;
   }
   // The pointer names the newest set that was begun before the pointer was written.
   const ImageSet* named = nullptr;
@@ -252,12 +287,48 @@ FileId DirectorySets::pointer_waits_for(const File& pointer, const File& folder,
     if (was_begun(set, written)) named = &set;
   }
   if (named == nullptr) return {};
-  const bool can_be_whole = !rules.marker.empty() || wanted > 0;
-  if (named->in_use || (can_be_whole && !named->is_whole_directory)) return pointer.id;
-  for (const FileId id : named->members) {
-    if (is_undrained(*state_.file(id))) return id;
+  const bool can_be_whole = !state_.set_names().set_rules(folder).marker.empty() || wanted > 0;
+  return set_waits_for(*named, pointer, can_be_whole);
+}
+
+/// Returns a file of the set that is drained before its pointer. Returns the pointer's own id while
+/// the set is not whole.
+FileId DirectorySets::set_waits_for(const ImageSet& set, FileId pointer, bool can_be_whole) const {
+  const bool is_part = scanned_.at(set.directory).parts > 0 && !set.is_whole_directory;
+  if (set.in_use || is_part || (can_be_whole && !set.is_whole_directory)) return pointer;
+  const auto undrained =
+      std::ranges::find_if(set.members, [&](FileId id) { return is_undrained(*state_.file(id)); });
+  return undrained == set.members.end() ? FileId{} : *undrained;
+}
+
+/// As pointer_waits_for(), for a symbolic link. Its target says which set it names.
+FileId DirectorySets::link_waits_for(FileId link, const File& folder, std::string_view target) {
+  const std::uint64_t wanted = state_.files().policy(folder).get(PolicyKey::kImages);
+  const bool can_be_whole = !state_.set_names().set_rules(folder).marker.empty() || wanted > 0;
+  for (const ImageSet& set : sets_of(folder, wanted)) {
+    if (is_target(target, set.name)) return set_waits_for(set, link, can_be_whole);
   }
   return {};
+}
+
+/// Returns a file that is drained before `file` gets that name; none when it may have the name.
+FileId DirectorySets::waits_for(const File& file, const File& folder, std::string_view name,
+                                std::uint64_t written, const Skips& skips) {
+  const SetPart part = state_.set_names().part(folder, name);
+  if (part == SetPart::kPointer) {
+    return file.type == FileType::kSymlink ? link_waits_for(file.id, folder, file.target)
+                                           : pointer_waits_for(file.id, folder, written, skips);
+  }
+  if (part == SetPart::kNone || file.type != FileType::kRegular) return part_waits(file, folder);
+  const SetRules rules = state_.set_names().set_rules(folder);
+  return marker_waits_for(file.id, folder.id, NamePatterns(rules.marker));
+}
+
+/// Returns the file's id if the file is a part of a member, in a directory without a marker. The
+/// next pool judges such a directory by the number of files.
+FileId DirectorySets::part_waits(const File& file, const File& folder) const {
+  if (!file.newest.partial || !state_.set_names().directory(folder.id)) return {};
+  return state_.set_names().set_rules(folder).marker.empty() ? file.id : FileId{};
 }
 
 bool DirectorySets::holds(const File& file, const Skips& skips) {
@@ -268,23 +339,42 @@ bool DirectorySets::holds(const File& file, const Skips& skips) {
     if (first != nullptr && first->parent && is_undrained(*first) && !skips(*first)) return true;
     waits_for_.erase(known);
   }
-  const FileId directory = state_.set_names().directory(file.id);
-  const File& folder = *state_.file(file.parent);
-  FileId first;
-  if (directory) {
-    const SetRules rules = state_.set_names().set_rules(folder);
-    const NamePatterns markers(rules.marker);
-    if (is_marker(file, directory, markers)) first = marker_waits_for(file, directory, markers);
-  } else {
-    const SetRules rules = state_.set_names().set_rules(folder);
-    const NamePatterns pointers(rules.pointer);
-    if (rules.by_directory && pointers.match(file.name)) {
-      first = pointer_waits_for(file, folder, rules, skips);
-    }
+  const std::uint64_t written = file.newest.sequence;
+  FileId first = waits_for(file, *state_.file(file.parent), file.name, written, skips);
+  for (const Link& link : file.links) {
+    if (!first) first = waits_for(file, *state_.file(link.parent), link.name, written, skips);
   }
   if (!first) return false;
   waits_for_[file.id] = first;
   return true;
+}
+
+bool DirectorySets::would_hold(const File& file, const File& folder, std::string_view name,
+                               const Skips& skips) {
+  if (!state_.has_directory_sets()) return false;
+  return static_cast<bool>(waits_for(file, folder, name, kAfterAllCommits, skips));
+}
+
+bool DirectorySets::is_unfinished(const File& directory) const {
+  const auto is_below = [&](FileId id) { return state_.files().is_below(id, directory.id); };
+  const auto& undrained = state_.commits().undrained();
+  if (std::ranges::any_of(undrained, is_below, &CommitLists::List::value_type::second)) return true;
+  return std::ranges::any_of(sessions_.all(), [&](const auto& session) {
+    const File* const file = state_.file(session.second.file);
+    return file != nullptr &&
+           is_below(file->pending && !file->parent ? file->pending->parent : file->id);
+  });
+}
+
+FileId DirectorySets::scope_of(const File& file) const {
+  if (!state_.has_directory_sets() || !file.parent) return {};
+  FileId scope;
+  const auto add = [&](FileId folder, std::string_view name) {
+    if (state_.set_names().part(*state_.file(folder), name) != SetPart::kNone) scope = folder;
+  };
+  add(file.parent, file.name);
+  for (const Link& link : file.links) add(link.parent, link.name);
+  return scope;
 }
 
 }  // namespace stdchk::manager

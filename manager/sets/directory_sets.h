@@ -45,6 +45,14 @@ class DirectorySets {
   /// Returns true while the drain must not give the file its name, because other files come first.
   /// `skips` tells which files the drain leaves out.
   bool holds(const File& file, const Skips& skips);
+  /// Returns true when the drain directory must not have the file under that name yet: other files
+  /// come before. The name is about to be made.
+  bool would_hold(const File& file, const File& folder, std::string_view name, const Skips& skips);
+  /// Returns true while a file below the directory is being written, or is not drained.
+  bool is_unfinished(const File& directory) const;
+  /// Returns the folder of the sets that a marker or pointer vouches for: of a marker its directory,
+  /// of a pointer its folder. None for other files.
+  FileId scope_of(const File& file) const;
   /// Returns true while a reader or a session uses a file in the directory.
   bool in_use(const File& directory) const;
 
@@ -61,6 +69,7 @@ class DirectorySets {
   struct Scanned {
     ImageSet set;
     std::uint64_t first_sequence = 0;  ///< sequence of its oldest commit
+    std::uint64_t parts = 0;           ///< number of its files with VersionData::partial
   };
   Scanned scan(const File& directory, const SetRules& rules) const;
   void judge(ImageSet& set, const SetRules& rules, std::uint64_t wanted,
@@ -68,10 +77,17 @@ class DirectorySets {
   std::set<FileId> sets_being_written() const;
   bool was_begun(const ImageSet& set, std::uint64_t pointer) const;
   void mark_named(std::vector<ImageSet>& sets, std::uint64_t pointer) const;
+  void mark_linked(const File& folder, const SetRules& rules, std::vector<ImageSet>& sets) const;
   std::vector<std::uint64_t> pointers_of(const File& folder, const SetRules& rules) const;
-  FileId marker_waits_for(const File& marker, FileId directory, const NamePatterns& markers) const;
-  FileId pointer_waits_for(const File& pointer, const File& folder, const SetRules& rules,
+  FileId waits_for(const File& file, const File& folder, std::string_view name,
+                   std::uint64_t written, const Skips& skips);
+  FileId marker_waits_for(FileId marker, FileId directory, const NamePatterns& markers) const;
+  FileId pointer_waits_for(FileId pointer, const File& folder, std::uint64_t written,
                            const Skips& skips);
+  FileId part_waits(const File& file, const File& folder) const;
+  bool has_part(FileId directory) const;
+  FileId set_waits_for(const ImageSet& set, FileId pointer, bool can_be_whole) const;
+  FileId link_waits_for(FileId link, const File& folder, std::string_view target);
 
   const State& state_;
   const SessionTable& sessions_;

@@ -141,7 +141,9 @@ std::vector<ImageSet> sets_of(const State& state, const File& folder) {
     found.has_zeros |= has_zeros;
     // An image without content does not count: a shell creates an empty file
     // before the writer starts.
-    if (file->newest.content() > 0) {
+    if (file->newest.partial) {
+      set.problem = fmt::format("{} was stored by fsync, and its writer has not closed it", name);
+    } else if (file->newest.content() > 0) {
       const bool is_stale = file->newest.written <= found.begun;
       ++(is_stale ? set.stale : image->is_word ? set.others : set.images);
       set.drained += file->newest.drained ? 1 : 0;

@@ -81,6 +81,13 @@ class SetKeeper {
   bool holds(const File& file) {
     return directories_.holds(file, [this](const File& other) { return skips(other); });
   }
+  /// Returns true when the file, a regular one or a symbolic link, must not get that name in the
+  /// drain directory yet.
+  bool would_hold(const File& file, const File& folder, std::string_view name) {
+    return directories_.would_hold(file, folder, name,
+                                   [this](const File& other) { return skips(other); });
+  }
+  DirectorySets& directories() { return directories_; }
   /// A user waits for the drain of everything below `below`. For the root that means the newest
   /// sets of the pool.
   void request_drain(FileId below);

@@ -84,6 +84,7 @@ std::uint64_t Catalog::later_content(const File& file, const ImageName& image) c
 void Catalog::erase_if_unused(File& file) {
   if (file.parent || file.keeps > 0 || file.id == kRootFile) return;
   if (file.pending) PendingNames(files).drop(file.id);
+  mirror.unhold(file.id);
   contents.drop(file.newest);
   for (auto& [number, old] : file.older) contents.drop(old);
   if (file.as_directory.rules && file.as_directory.rules->by_directory == true)
@@ -102,6 +103,12 @@ void Catalog::set_newest(File& file, VersionData next) {
     contents.drop(old);
   }
   commits.add(file);
+}
+
+void Catalog::note_evicted(VersionData& version) const {
+  const ChunkTable& chunks = contents.chunks();
+  version.evicted = std::ranges::none_of(
+      version.slices, [&](const PackedSlice& slice) { return chunks.has_copies(slice.chunk); });
 }
 
 void Catalog::unkeep(FileId id) {
@@ -144,11 +151,65 @@ void Catalog::set_older_aside(FileId id, std::uint64_t number) {
   }
 }
 
-void Catalog::set_aside(File& file) {
+void Catalog::set_aside(File& file) { set_aside(file, files.path(file)); }
+
+void Catalog::set_aside(File& file, const std::string& path) {
   if (!file.in_drain || file.type != FileType::kRegular) return;
-  mirror.add(msg::MirrorKind::kSetAside, file, files.path(file));
+  mirror.add(msg::MirrorKind::kSetAside, file, path);
   if (contents.needs_drained(file.newest)) file.newest.aside = mirror.newest();
   set_older_aside(file.id, mirror.newest());
+}
+
+void Catalog::withhold(File& file, const std::string& path) {
+  if (!file.in_drain) return;
+  if (file.type == FileType::kSymlink) {
+    mirror.add(msg::MirrorKind::kUnlink, file, path);
+    return hold(file);
+  }
+  if (file.type != FileType::kRegular) return;
+  if (contents.needs_drained(file.newest)) {
+    stage(file, path);
+  } else {
+    set_aside(file, path);
+    mirror.add(msg::MirrorKind::kUnlink, file, path);
+  }
+  file.in_drain = false;
+}
+
+void Catalog::leave_stale(File& file) {
+  if (!file.in_drain) return;
+  if (file.type == FileType::kSymlink) return hold(file);
+  if (file.type != FileType::kRegular) return;
+  const bool was_drained = file.newest.drained;
+  if (was_drained) drain_again(file);
+  if (contents.needs_drained(file.newest)) {
+    stage(file, files.path(file));
+    file.newest.staged = was_drained;
+  } else {
+    set_aside(file, files.path(file));
+  }
+  file.in_drain = false;
+}
+
+/// Moves the file in the drain directory to a number, under which the drain finds it.
+void Catalog::stage(File& file, const std::string& path) {
+  mirror.add(msg::MirrorKind::kRename, file, path);
+  file.newest.aside = mirror.newest();
+  file.newest.staged = file.newest.drained;
+  if (file.newest.drained) return drain_again(file);
+  set_older_aside(file.id, mirror.newest());
+}
+
+void Catalog::drain_again(File& file) {
+  commits.remove(file);
+  contents.mark_undrained(file.newest);
+  file.newest.drained = file.newest.evicted = false;
+  commits.add(file);
+}
+
+void Catalog::hold(File& link) {
+  link.in_drain = false;
+  mirror.hold(link.id);
 }
 
 void Catalog::add_drained(File& folder, const DrainedSet& set) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "core/base/result.h"
@@ -48,6 +49,9 @@ struct Catalog {
   void unkeep(FileId id);
   Status pin(FileId id, Version version);
   void unpin(FileId id, Version version);
+  /// Notes whether memory has lost all chunks of a drained version. A version with chunks still in
+  /// memory stays evictable.
+  void note_evicted(VersionData& version) const;
   /// Erases a file that has no name and that nothing keeps.
   void erase_if_unused(File& file);
 
@@ -55,6 +59,17 @@ struct Catalog {
   /// Called before the file loses its name. Queues a change that keeps its bytes in the drain
   /// directory readable for clients that have the file open.
   void set_aside(File& file);
+  void set_aside(File& file, const std::string& path);
+  /// Takes the file's first name, which was `path`, away in the drain directory, although the pool
+  /// still has the file. The new name would vouch for a set that the drain directory lacks. So
+  /// the file waits for its drain. A drained version stays there under a number.
+  void withhold(File& file, const std::string& path);
+  /// As withhold(), for a file whose name another file gets in the drain directory later.
+  void leave_stale(File& file);
+  /// The newest version is not drained any more, although the drain directory has its bytes.
+  void drain_again(File& file);
+  /// Keeps the symbolic link out of the drain directory until NameHeld.
+  void hold(File& link);
   /// Notes that the drain directory has the bytes of older versions under that number from now on.
   void set_older_aside(FileId id, std::uint64_t number);
   /// Notes that the set is whole in the drain directory.
@@ -86,6 +101,7 @@ struct Catalog {
   std::uint64_t directory_set_folders = 0;  ///< directories with the rule set=directory
 
  private:
+  void stage(File& file, const std::string& path);
   std::uint64_t later_content(const File& file, const ImageName& image) const;
   /// Repeats the folder's rules and policy in the drain directory, where a later pool finds them: a
   /// symbolic link whose target is their text. A link is made atomically: no reader sees half of

@@ -29,12 +29,17 @@ struct VersionData {
   std::uint64_t opened = 0;  ///< newest commit of the pool when its session was opened
   bool drained = false;
   bool evicted = false;  ///< memory has lost all its chunks
+  /// A member of a set that its writer has stored by fsync, and not closed. It may be a part only.
+  bool partial = false;
   NamingState naming = NamingState::kUnknown;
   std::uint32_t pins = 0;
   std::uint32_t copies = 1;  ///< a packed Redundancy, for each chunk
   /// Not 0: number under which the drain directory has its bytes, because another file took the
-  /// name. 0: the bytes have the file's name there. Kept in memory only.
+  /// name. 0: the bytes have the file's name there. The journal keeps it while the version
+  /// waits for its drain.
   std::uint64_t aside = 0;
+  /// The drain directory has the whole version under `aside`. Its drain only gives it its name.
+  bool staged = false;
   PackedSlices slices;
 
   /// The commit that wrote the content. 0 for a version without bytes, in memory or drained: a

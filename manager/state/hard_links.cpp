@@ -42,7 +42,9 @@ void HardLinks::remove(File& file, File& parent, std::string_view name, bool mir
 void HardLinks::make_first(File& file, FileId parent, std::string_view name) {
   if (file.parent == parent && file.name == name) return;
   const auto link = find(file, parent, name);
-  if (file.in_drain && !link->in_drain) mirror(file, *link);
+  if (file.in_drain && !link->in_drain) {
+    catalog_.mirror.held().contains(file.id) ? catalog_.set_aside(file) : mirror(file, *link);
+  }
   std::swap(file.parent, link->parent);
   std::swap(file.name, link->name);
   std::swap(file.in_drain, link->in_drain);
@@ -70,13 +72,20 @@ void HardLinks::mirror_lost_name(File& file) {
 }
 
 void HardLinks::keep_for_next_name(File& file) {
-  if (file.links.empty()) return catalog_.set_aside(file);
+  if (file.links.empty() || catalog_.mirror.held().contains(file.id))
+    return catalog_.set_aside(file);
   Link& next = file.links.back();
   if (file.in_drain && !next.in_drain) mirror(file, next);
 }
 
 void HardLinks::mirror_all(File& file) {
   for (Link& link : file.links) mirror(file, link);
+}
+
+void HardLinks::mirror_missing(File& file) {
+  for (Link& link : file.links) {
+    if (!link.in_drain) mirror(file, link);
+  }
 }
 
 void HardLinks::leave_drained(const File& file, std::uint64_t written) {

@@ -37,6 +37,8 @@ class HardLinks {
   /// Called when the drain directory has a new version under the first name. Gives the further
   /// names to the new file there.
   void mirror_all(File& file);
+  /// Gives the further names that the drain directory lacks to the file there.
+  void mirror_missing(File& file);
   /// Called before the drain directory gets or loses the file's content, which commit `written`
   /// wrote: Catalog::leave_drained() for each name of the file.
   void leave_drained(const File& file, std::uint64_t written);

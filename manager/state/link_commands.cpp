@@ -47,6 +47,10 @@ Result<Affected> LinkCommands::run(const AddLink& command) {
   STDCHK_ASSIGN(File * parent, files_.check_new_name(command.parent, command.name));
   Link& made = links_.add(*file, *parent, command.name);
   file->ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
+  if (command.held) {
+    hold(*file, *parent, command.name);
+    return Affected{file->id, {}};
+  }
   // The drain itself gives further names to a file that waits for it.
   const bool is_there = file->type == FileType::kRegular ? file->newest.drained : file->in_drain;
   if (command.mirror && is_there) {
@@ -55,6 +59,17 @@ Result<Affected> LinkCommands::run(const AddLink& command) {
     catalog_.mirror.add(msg::MirrorKind::kLink, *file, files_.path(*file), files_.path(made));
   }
   return Affected{file->id, {}};
+}
+
+/// The file waits for its next drain, as its new name must not be in the drain directory before.
+void LinkCommands::hold(File& file, const File& parent, std::string_view name) {
+  catalog_.mirror.hold(file.id);
+  if (file.type != FileType::kRegular) return;
+  if (file.newest.drained) catalog_.drain_again(file);
+  if (catalog_.names().part(parent, name) != SetPart::kPointer) return;
+  catalog_.commits.remove(file);
+  file.newest.sequence = ++catalog_.sequence;
+  catalog_.commits.add(file);
 }
 
 Result<Affected> LinkCommands::run(const RestoreLink& command) {

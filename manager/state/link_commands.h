@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "core/base/result.h"
 #include "manager/journal/command.h"
 #include "manager/state/catalog.h"
@@ -21,6 +23,8 @@ class LinkCommands {
   Result<Affected> run(const RestoreLink& command);
 
  private:
+  void hold(File& file, const File& parent, std::string_view name);
+
   Catalog& catalog_;
   FileTable& files_;
   HardLinks links_;

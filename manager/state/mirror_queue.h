@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "core/messages/messages.h"
@@ -10,7 +11,7 @@
 namespace stdchk::manager {
 
 /// A MirrorQueue is the list of changes of names that the drain directory still has to get, in the
-/// order of their numbers.
+/// order of their numbers. It also has the files that wait for such a change.
 ///
 /// Threads: one.
 class MirrorQueue {
@@ -20,6 +21,12 @@ class MirrorQueue {
   const Changes& changes() const { return changes_; }
   /// The number of the newest change, which may have left the queue.
   std::uint64_t newest() const { return newest_; }
+
+  /// Files with a name that waits until the drain directory has other files. A regular file gets its
+  /// further names there with its next drain, a symbolic link gets all names by NameHeld.
+  const std::set<FileId>& held() const { return held_; }
+  void hold(FileId file) { held_.insert(file); }
+  void unhold(FileId file) { held_.erase(file); }
 
   /// Adds a change of `file`. Its number is its position in the queue.
   msg::MirrorChange& add(msg::MirrorKind kind, const File& file, std::string path,
@@ -32,6 +39,7 @@ class MirrorQueue {
 
  private:
   Changes changes_;
+  std::set<FileId> held_;
   std::uint64_t newest_ = 0;
 };
 

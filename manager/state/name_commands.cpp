@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "core/base/limits.h"
 #include "manager/state/pending_names.h"
@@ -55,7 +56,9 @@ Result<Affected> NameCommands::run(const AddSymlink& command) {
   made.target = command.target;
   catalog_.link(made, *parent, command.name);
   parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
-  if (command.mirror) {
+  if (command.held) {
+    catalog_.hold(made);
+  } else if (command.mirror) {
     made.in_drain = true;
     catalog_.mirror.add(msg::MirrorKind::kSymlink, made, files_.path(made), made.target);
   }
@@ -141,9 +144,11 @@ Result<Affected> NameCommands::run(const RenameName& command) {
   catalog_.note_loss(moved);
   const SetNaming* const read_before = catalog_.names().naming(*from_parent);
   catalog_.unlink(moved);
+  if (command.counts) count_pointer(moved, *to_parent, command.to_name);
   catalog_.link_again(moved, *to_parent, command.to_name, to_parent != from_parent,
                       replaced_content);
   if (moved.type == FileType::kDirectory) catalog_.read_moved_names(moved, read_before);
+  if (command.held) withhold_moved(moved, old_path);
   if (command.mirror) mirror_rename(moved, old_path, files_.path(moved), replaced);
   moved.ctime_ns = from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
   to_parent->newest.mtime_ns = to_parent->ctime_ns = command.now_ns;
@@ -174,17 +179,73 @@ Result<Affected> NameCommands::exchange(File& from, File& to, const RenameName& 
   const bool elsewhere = from_parent != to_parent;
   const SetNaming* const from_names = catalog_.names().naming(*from_parent);
   const SetNaming* const to_names = catalog_.names().naming(*to_parent);
+  const bool directory = from.type == FileType::kDirectory || to.type == FileType::kDirectory;
+  if (command.held && !directory) withhold_exchanged(from, to, command);
   catalog_.unlink(from);
   catalog_.unlink(to);
+  if (command.counts) {
+    count_pointer(from, *to_parent, command.to_name);
+    count_pointer(to, *from_parent, command.from_name);
+  }
   catalog_.link_again(from, *to_parent, command.to_name, elsewhere, to_content);
   catalog_.link_again(to, *from_parent, command.from_name, elsewhere, from_content);
   if (from.type == FileType::kDirectory) catalog_.read_moved_names(from, from_names);
   if (to.type == FileType::kDirectory) catalog_.read_moved_names(to, to_names);
-  if (command.mirror) mirror_exchange(from, from_path, to, to_path);
+  if (command.held && directory) {
+    withhold_moved(from, from_path);
+    withhold_moved(to, to_path);
+  }
+  if (command.mirror && !(command.held && !directory)) {
+    mirror_exchange(from, from_path, to, to_path);
+  }
   from.ctime_ns = to.ctime_ns = command.now_ns;
   from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
   to_parent->newest.mtime_ns = to_parent->ctime_ns = command.now_ns;
   return Affected{from.id, to.id};
+}
+
+/// A pointer names the sets that were begun before it got its name. Called while the file has no
+/// name.
+void NameCommands::count_pointer(File& file, const File& parent, std::string_view name) {
+  if (file.type != FileType::kRegular || file.newest.version == 0) return;
+  if (catalog_.names().part(parent, name) != SetPart::kPointer) return;
+  file.newest.sequence = ++catalog_.sequence;
+}
+
+/// Called after the rename of `moved` from the path `from`, and before the drain directory gets it.
+/// Withholds the file, or the markers and pointers in the directory.
+void NameCommands::withhold_moved(File& moved, const std::string& from) {
+  if (moved.type != FileType::kDirectory) return catalog_.withhold(moved, from);
+  const std::size_t above = files_.path(moved).size();
+  std::vector<File*> todo{&moved};
+  while (!todo.empty()) {
+    const File& folder = *todo.back();
+    todo.pop_back();
+    for (const auto& [name, id] : folder.as_directory.children) {
+      File& child = *files_.find(id);
+      if (child.type == FileType::kDirectory) {
+        todo.push_back(&child);
+      } else if (child.parent == folder.id && child.name == name &&
+                 catalog_.names().part(folder, name) != SetPart::kNone) {
+        catalog_.withhold(child, from + files_.path(child).substr(above));
+      }
+    }
+  }
+}
+
+/// Called before the two files exchange their names. The drain directory keeps the file that was a
+/// marker or pointer until the other file is drained under this name.
+void NameCommands::withhold_exchanged(File& from, File& to, const RenameName& command) {
+  const File& from_parent = *files_.find(command.from_parent);
+  const File& to_parent = *files_.find(command.to_parent);
+  const bool from_gains = catalog_.names().part(to_parent, command.to_name) != SetPart::kNone;
+  const bool to_gains = catalog_.names().part(from_parent, command.from_name) != SetPart::kNone;
+  const bool from_there = from.in_drain || from.stale_in_drain;
+  const bool to_there = to.in_drain || to.stale_in_drain;
+  from_gains ? catalog_.withhold(from, files_.path(from)) : catalog_.leave_stale(from);
+  to_gains ? catalog_.withhold(to, files_.path(to)) : catalog_.leave_stale(to);
+  from.stale_in_drain = to_there && !to_gains;
+  to.stale_in_drain = from_there && !from_gains;
 }
 
 /// A renamed file that was never drained leaves the file that it replaces in the drain directory.
@@ -319,6 +380,21 @@ Result<Affected> NameCommands::run(const SetLatest& command) {
     catalog_.erase_if_unused(*link_file);
   }
   return Affected{id, {}};
+}
+
+Result<Affected> NameCommands::run(const NameHeld& command) {
+  File* const link = files_.find(command.file);
+  const bool is_held = link != nullptr && catalog_.mirror.held().contains(link->id);
+  if (!is_held || link->type != FileType::kSymlink) return fail(Code::kStale, "manager.name_held");
+  catalog_.mirror.unhold(link->id);
+  if (!link->parent) return Affected{link->id, {}};
+  if (!link->in_drain) {
+    catalog_.mirror.add(msg::MirrorKind::kSymlink, *link, files_.path(*link), link->target);
+    link->in_drain = true;
+    link->stale_in_drain = false;
+  }
+  links_.mirror_missing(*link);
+  return Affected{link->id, {}};
 }
 
 Result<Affected> NameCommands::run(const BeginGeneration& command) {

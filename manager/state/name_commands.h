@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "core/base/result.h"
 #include "manager/journal/command.h"
@@ -27,12 +28,16 @@ class NameCommands {
   Result<Affected> run(const SetPolicy& command);
   Result<Affected> run(const SetLatest& command);
   Result<Affected> run(const BeginGeneration& command);
+  Result<Affected> run(const NameHeld& command);
 
  private:
   Result<Affected> exchange(File& from, File& to, const RenameName& command);
   void mirror_rename(File& file, const std::string& from, const std::string& to,
                      const File* replaced);
   void mirror_exchange(File& a, const std::string& path_a, File& b, const std::string& path_b);
+  void withhold_exchanged(File& from, File& to, const RenameName& command);
+  void withhold_moved(File& moved, const std::string& from);
+  void count_pointer(File& file, const File& parent, std::string_view name);
 
   Catalog& catalog_;
   FileTable& files_;

@@ -89,6 +89,18 @@ FileId SetNames::directory(FileId id) const {
   return {};
 }
 
+SetPart SetNames::part(const File& folder, std::string_view name) const {
+  if (!has_directories_) return SetPart::kNone;
+  const FileId directory = this->directory(folder.id);
+  if (directory && directory != folder.id) return SetPart::kNone;
+  const SetRules rules = set_rules(folder);
+  if (directory) {
+    return NamePatterns(rules.marker).match(name) ? SetPart::kMarker : SetPart::kNone;
+  }
+  const bool is_pointer = rules.by_directory && NamePatterns(rules.pointer).match(name);
+  return is_pointer ? SetPart::kPointer : SetPart::kNone;
+}
+
 std::optional<std::pair<FileId, std::string>> SetNames::set_of(FileId folder,
                                                                std::string_view name) const {
   const File* const at = files_.file(folder);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,13 @@
 #include "manager/state/file_table.h"
 
 namespace stdchk::manager {
+
+/// A SetPart is the role of a name beside or in a set that is a directory.
+enum class SetPart : std::uint8_t {
+  kNone,
+  kMarker,   ///< its directory is whole
+  kPointer,  ///< which directory beside it is the newest
+};
 
 /// A SetNames reads names of a FileTable by the rules of sets that are in force for their folders.
 ///
@@ -34,6 +42,8 @@ class SetNames {
   /// Returns the directory that is a set (rule set=directory) and has `id` in it, or is `id`.
   /// Nested directories of sets belong to the outermost. None: `id` is in no such directory.
   FileId directory(FileId id) const;
+  /// Returns what the entry `name` of the folder says about sets (rule set=directory).
+  SetPart part(const File& folder, std::string_view name) const;
   /// Returns the folder and the name of the set that the entry `name` of `folder` belongs to. The
   /// name is as drained_sets has it.
   std::optional<std::pair<FileId, std::string>> set_of(FileId folder, std::string_view name) const;

@@ -35,6 +35,12 @@ RestoreFile restore_of(const Catalog& catalog, const File& file) {
   restore.policy = file.as_directory.policy;
   restore.copies = newest.copies;
   restore.drained_sets = file.as_directory.drained_sets;
+  restore.held = catalog.mirror.held().contains(file.id);
+  restore.partial = newest.partial;
+  if (newest.version > 0 && !newest.drained) {
+    restore.aside = newest.aside;
+    restore.staged = newest.staged;
+  }
   return restore;
 }
 

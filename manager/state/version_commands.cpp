@@ -47,6 +47,8 @@ Result<Affected> VersionCommands::run(const CommitVersion& command) {
   VersionData next = next_version(command, file, written);
   const bool keeps_base = next.stored_bytes > covered_bytes(written.slices);
   next.written = keeps_base ? file.newest.written : next.sequence;
+  // A change of a whole file leaves it whole.
+  next.partial = command.partial && (!keeps_base || file.newest.partial);
   const std::uint64_t replaced_content = std::max(replaced.content, file.newest.content());
   catalog_.contents.refer(next);
   catalog_.set_newest(file, std::move(next));
@@ -118,7 +120,8 @@ VersionData VersionCommands::next_version(const CommitVersion& command, const Fi
   next.mtime_ns = command.mtime_ns;
   next.copies = std::max(command.copies, 1U);
   next.naming = written.slices.empty() ? newest.naming : command.naming;
-  if (!file.parent) next.aside = newest.aside;
+  // A named version has a number only while it waits for its name in the drain directory.
+  next.aside = newest.aside;
   return next;
 }
 
@@ -146,6 +149,7 @@ Result<Affected> VersionCommands::load(File& file, const CommitVersion& command)
   next.written = drained.written;
   next.opened = drained.opened;
   next.drained = true;
+  next.partial = drained.partial;
   next.naming = command.naming;
   next.copies = std::max(command.copies, 1U);
   next.slices = std::move(written.slices);
@@ -178,6 +182,10 @@ Result<Affected> VersionCommands::run(const Drained& command) {
   }
   catalog_.contents.mark_drained(file->newest);
   file->newest.drained = true;
+  if (file->newest.aside != 0) catalog_.note_evicted(file->newest);
+  file->newest.aside = 0;
+  file->newest.staged = false;
+  catalog_.mirror.unhold(file->id);
   file->in_drain = true;
   file->stale_in_drain = false;
   catalog_.commits.add(*file);
@@ -206,12 +214,15 @@ Result<Affected> VersionCommands::run(const Evict& command) {
   }
   STDCHK_TRY(catalog_.contents.evict(file->newest, command.slices));
   catalog_.commits.remove(*file);
-  // A version with chunks still in memory stays evictable.
-  const ChunkTable& chunks = catalog_.contents.chunks();
-  file->newest.evicted =
-      std::none_of(file->newest.slices.begin(), file->newest.slices.end(),
-                   [&](const PackedSlice& slice) { return chunks.has_copies(slice.chunk); });
+  catalog_.note_evicted(file->newest);
   catalog_.commits.add(*file);
+  return Affected{file->id, {}};
+}
+
+Result<Affected> VersionCommands::run(const Closed& command) {
+  File* file = files_.find(command.file);
+  if (file == nullptr) return fail(Code::kStale, "manager.closed");
+  file->newest.partial = command.lost;
   return Affected{file->id, {}};
 }
 
@@ -244,6 +255,7 @@ Result<Affected> VersionCommands::run(const RestoreFile& command) {
   if (from.type == FileType::kDirectory) file.as_directory.drained_sets = command.drained_sets;
   file.in_drain = command.in_drain;
   file.stale_in_drain = command.stale_in_drain;
+  if (command.held) catalog_.mirror.hold(file.id);
   file.newest.version = from.version;
   file.newest.mtime_ns = from.mtime_ns;
   if (from.type == FileType::kRegular) restore_content(file, command);
@@ -260,6 +272,9 @@ void VersionCommands::restore_content(File& file, const RestoreFile& command) {
   newest.written = command.written > 0 ? command.written : command.sequence;
   newest.copies = std::max(command.copies, 1U);
   newest.naming = command.attributes.naming;
+  newest.aside = command.aside;
+  newest.staged = command.staged;
+  newest.partial = command.partial;
   catalog_.sequence = std::max(catalog_.sequence, command.sequence);
   ContentTable::Resolved resolved = catalog_.contents.resolve(command.map, command.homes, nullptr);
   newest.slices = std::move(resolved.slices);

@@ -24,6 +24,7 @@ class VersionCommands {
   Result<Affected> run(const Drained& command);
   Result<Affected> run(const DrainLost& command);
   Result<Affected> run(const Evict& command);
+  Result<Affected> run(const Closed& command);
   Result<Affected> run(const RestoreFile& command);
 
  private:

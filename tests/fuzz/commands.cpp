@@ -90,6 +90,7 @@ CommitVersion commit(Choices& choices) {
   made.opened = number(choices, 10);
   made.replacing = number(choices, 10);
   made.naming = static_cast<NamingState>(made.replacing % 4);
+  made.partial = choices.flag();
   return made;
 }
 
@@ -114,6 +115,10 @@ RestoreFile restore(Choices& choices) {
   made.copies = redundancy(choices);
   made.opened = number(choices, 10);
   made.written = number(choices, 10);
+  made.aside = number(choices, 10);
+  made.staged = choices.flag();
+  made.held = choices.flag();
+  made.partial = choices.flag();
   return made;
 }
 
@@ -133,15 +138,15 @@ std::optional<Command> name_command(unsigned kind, Choices& choices) {
       return AddDirectory{file(choices), file(choices),  name(choices),  0755, 1, 2,
                           time(choices), choices.flag(), caller(choices)};
     case 6:
-      return AddSymlink{file(choices), file(choices),  name(choices),  name(choices), 1, 2,
-                        time(choices), choices.flag(), caller(choices)};
+      return AddSymlink{file(choices), file(choices),  name(choices),   name(choices), 1, 2,
+                        time(choices), choices.flag(), caller(choices), choices.flag()};
     case 7:
       return RemoveName{file(choices), name(choices),  choices.flag(),
                         time(choices), choices.flag(), caller(choices)};
     case 8:
-      return RenameName{file(choices), name(choices),  file(choices),
-                        name(choices), choices.flag(), choices.flag(),
-                        time(choices), choices.flag(), caller(choices)};
+      return RenameName{file(choices),   name(choices),  file(choices), name(choices),
+                        choices.flag(),  choices.flag(), time(choices), choices.flag(),
+                        caller(choices), choices.flag(), choices.flag()};
     case 19:
       return SetLatest{file(choices),
                        file(choices),
@@ -162,8 +167,10 @@ std::optional<Command> name_command(unsigned kind, Choices& choices) {
                      caller(choices)};
     case 26:
     case 27:
-      return AddLink{file(choices), file(choices),  name(choices),
-                     time(choices), choices.flag(), caller(choices)};
+      return AddLink{file(choices),  file(choices),   name(choices), time(choices),
+                     choices.flag(), caller(choices), choices.flag()};
+    case 30:
+      return NameHeld{file(choices)};
     default:
       return std::nullopt;
   }
@@ -176,6 +183,8 @@ std::optional<Command> file_command(unsigned kind, Choices& choices) {
     case 3:
     case 4:
       return commit(choices);
+    case 31:
+      return Closed{file(choices), choices.flag()};
     case 9: {
       ChangeAttributes made;
       made.change.file = file(choices);
@@ -294,8 +303,8 @@ std::optional<Command> snapshot_command(unsigned kind, Choices& choices) {
 }  // namespace
 
 Command make_command(Choices& choices) {
-  static_assert(std::variant_size_v<AnyCommand> == 27);
-  const unsigned kind = choices.below(30);
+  static_assert(std::variant_size_v<AnyCommand> == 29);
+  const unsigned kind = choices.below(32);
   for (const auto group :
        {name_command, file_command, chunk_command, drain_command, snapshot_command}) {
     if (auto made = group(kind, choices)) return *std::move(made);

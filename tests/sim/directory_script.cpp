@@ -125,11 +125,27 @@ void DirectoryScript::store(const std::string& name, FileId parent, std::uint64_
   parts[0].bytes.resize(length);
   for (std::byte& each : parts[0].bytes) each = static_cast<std::byte>(prng_.next() >> 56);
   if_lost_ = [this] { stored({fail(Code::kCancelled, "sim"), true}); };
-  client_->store(name, std::move(parts), true, while_running<Ending>([this](const Ending& ending) {
-                   stored(ending);
-                   end(ending.status.has_value() ? 9 : 10);
-                 }),
-                 parent);
+  // Some programs write markers and pointers under another name, and rename them.
+  const bool renames = checkpoints_.back().step >= Step::kMarker && prng_.chance(1, 2);
+  const std::string written = renames ? name + ".new" : name;
+  client_->store(
+      written, std::move(parts), true,
+      while_running<Ending>([this, renames, written, name, parent](const Ending& ending) {
+        const bool is_stored = ending.status.has_value();
+        if (renames && is_stored) return rename(written, name, parent);
+        stored({ending.status, ending.maybe && !renames});
+        end(is_stored ? 9 : 10);
+      }),
+      parent);
+}
+
+void DirectoryScript::rename(const std::string& from, const std::string& to, FileId parent) {
+  const msg::Rename request{client_->id(), parent, from, parent, to, false, false};
+  client_->ask(request, while_running<rpc::Answer>([this](const rpc::Answer& answer) {
+                 const bool done = answer.has_value();
+                 stored(done ? Ending{} : Ending{fail(answer.error().error), true});
+                 end(done ? 15 : 16);
+               }));
 }
 
 void DirectoryScript::stored(const Ending& ending) {

@@ -9,7 +9,8 @@
 namespace stdchk::sim {
 
 /// A DirectoryScript writes checkpoints that are directories (rule set=directory) into a folder
-/// with `keep`. It writes the shards, then the marker, then the pointer beside the directories.
+/// with `keep`. It writes the shards, then the marker, then the pointer beside the directories. Some
+/// markers and pointers are written under another name, and renamed.
 /// After a failed write it leaves the directory unfinished, and begins the next one.
 ///
 /// So the model is simple: where a marker is, all shards are, and the pointer names such a
@@ -49,6 +50,7 @@ class DirectoryScript final : public SetScript {
   void begin();
   void make_directory();
   void store(const std::string& name, FileId parent, std::uint64_t length);
+  void rename(const std::string& from, const std::string& to, FileId parent);
   void stored(const Ending& ending);
   void give_up();
   void list();

@@ -102,6 +102,15 @@ TEST_CASE("changes of files that were not drained yet do nothing") {
   CHECK_FALSE(path_exists(f.folder / "else"));
 }
 
+TEST_CASE("another user's file is not kept under the number of a change") {
+  if (::geteuid() != 0) SKIP("needs root");
+  Fixture f;
+  write_file(f.folder / "a", "A");
+  REQUIRE(::chown((f.folder / "a").c_str(), 1234, 1234) == 0);
+  CHECK(f.change(Kind::kRename, "a", ""));
+  CHECK(read_file(f.folder / "a") == "A");
+}
+
 TEST_CASE("an exchange is three renames, each of which may be repeated") {
   Fixture f;
   write_file(f.folder / "a", "A");

@@ -396,6 +396,26 @@ TEST_CASE("a new manager's sweep ends uploads that a crash has left, and keeps p
   CHECK(of == std::vector<std::string>{"other/x", "p/now"});
 }
 
+TEST_CASE("an object that was kept under the number of a change gets its name by a finish") {
+  Fixture f("p");
+  REQUIRE(f.write({f.place(0, content_of(5000, 1), 0)}));
+  REQUIRE(f.finish("latest.new", 5000));
+  const auto bytes = f.object("p/latest.new").bytes;
+  REQUIRE(f.mirror(msg::MirrorKind::kRename, "latest.new"));
+  CHECK_FALSE(f.finds("latest.new", 5000));
+  msg::DrainFinish finish = Fixture::finish_of("latest", 5000);
+  finish.number = 50;
+  finish.mode = 0600;
+  REQUIRE(f.drainer->finish(finish, Time::max()));
+  CHECK(f.keys() == std::vector<std::string>{"p/latest"});
+  CHECK(f.object("p/latest").bytes == bytes);
+  CHECK(attributes_of(f.object("p/latest")).mode == 0600);
+  REQUIRE(f.drainer->finish(finish, Time::max()));  // repeated
+  finish.number = 51;
+  finish.size_bytes = 6000;
+  CHECK(f.drainer->finish(finish, Time::max()).error().error.os_errno == ENOENT);
+}
+
 TEST_CASE("changes of names reach the object store") {
   using msg::MirrorKind;
   Fixture f("p");

@@ -36,6 +36,7 @@ inline std::vector<Command> one_of_each() {
   commit.naming = NamingState::kDidNotPay;
   commit.same_as = 6;
   commit.homes = {{4}};
+  commit.partial = true;
   RestoreFile restore;
   restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
   restore.attributes.naming = NamingState::kOn;
@@ -50,6 +51,8 @@ inline std::vector<Command> one_of_each() {
   restore.copies = 2;
   restore.opened = 6;
   restore.written = 7;
+  restore.aside = 9;
+  restore.staged = restore.held = restore.partial = true;
   restore.drained_sets = {{"a.*.T1", 4}, {"a.*.T2", 6}};
   restore.homes = {{4}};
   msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3, 4};
@@ -59,9 +62,9 @@ inline std::vector<Command> one_of_each() {
       AddBenefactor{{1}, 11, 12, 1 << 20, "host"},
       commit,
       AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9, true, {{40}, 1}},
-      AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true, {{40}, 2}},
+      AddSymlink{{22}, kRootFile, "s", "d/a", 3, 4, 9, true, {{40}, 2}, true},
       RemoveName{kRootFile, "x", true, 1, true, {{40}, 3}},
-      RenameName{{20}, "a", kRootFile, "b", true, true, 10, true, {{40}, 4}},
+      RenameName{{20}, "a", kRootFile, "b", true, true, 10, true, {{40}, 4}, true, true},
       ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true, {{40}, 5}},
       ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11, {{40}, 6}},
       DrainStarted{{10}},
@@ -84,8 +87,10 @@ inline std::vector<Command> one_of_each() {
       DrainLost{{10}, 2},
       RestoreCalls{{40}, 6, {7, 9}},
       AddNode{{50}, kRootFile, "f", FileType::kBlockDevice, 0600, 1, 2, 0x801, 14, true, {{40}, 8}},
-      AddLink{{10}, {20}, "l", 15, true, {{40}, 9}},
-      RestoreLink{{10}, {20}, "l", true, true}};
+      AddLink{{10}, {20}, "l", 15, true, {{40}, 9}, true},
+      RestoreLink{{10}, {20}, "l", true, true},
+      NameHeld{{22}},
+      Closed{{10}, true}};
 }
 
 }  // namespace stdchk::manager::test
