@@ -419,6 +419,49 @@ struct BeginGeneration {
   sets @4 :List(Set);
 }
 
+struct LeaseNames {
+  # A client holds the names of a directory from now on. Also part of a snapshot.
+  directory @0 :UInt64 $type("FileId");
+  client @1 :UInt64 $type("ClientId");
+  number @2 :UInt64;  # in a snapshot: of the client's newest batch
+}
+
+struct EndLeases {
+  # Ends a client's leases on these directories. Without directories: all its leases, and nothing more is known
+  # of its batches.
+  client @0 :UInt64 $type("ClientId");
+  directories @1 :List(UInt64) $Say.items("FileId");
+}
+
+struct ApplyNames {
+  # A batch of changes by the holder of the directories. At the first change that does not fit, the rest of the batch
+  # is dropped, and all leases of the client end.
+  struct Change {
+    change :group $type("stdchk::msg::NameChange") {
+      kind @0 :UInt8 $type("msg::NameChangeKind");
+      parent @1 :UInt64 $type("FileId");
+      name @2 :Data;
+      file @3 :UInt64 $type("FileId");
+      toParent @4 :UInt64 $type("FileId");
+      toName @5 :Data;
+      mask @6 :UInt32;
+      mode @7 :UInt32;
+      uid @8 :UInt32;
+      gid @9 :UInt32;
+      atimeNs @10 :Int64;
+      mtimeNs @11 :Int64;
+      timeNs @12 :Int64;
+      target @13 :Data;
+      lease @14 :Bool;
+    }
+    copies @15 :UInt32;  # of a new file, as in CommitVersion
+  }
+  client @0 :UInt64 $type("ClientId");
+  number @1 :UInt64;
+  changes @2 :List(Change);
+  mirror @3 :Bool;
+}
+
 struct RestoreCalls {
   # Restores DoneCalls from a snapshot: `calls` of the client were executed; whether other calls up to
   # `forgotten` were is unknown. A final command without calls covers all other clients up to `client`:
@@ -478,5 +521,8 @@ struct Command {
       file @28 :UInt64 $type("FileId");
       lost @29 :Bool;
     }
+    leaseNames @30 :LeaseNames;
+    endLeases @31 :EndLeases;
+    applyNames @32 :ApplyNames;
   }
 }

@@ -26,6 +26,7 @@ void ClientService::serve(Connection& connection, msg::RegisterClient request, c
   if (resumed == to_.clients.end()) {
     ClientRecord record;
     record.id = ClientId{pool_.next_id()};
+    record.before = request.resume;
     resumed = to_.clients.emplace(record.id, std::move(record)).first;
   }
   ClientRecord& client = resumed->second;
@@ -102,6 +103,7 @@ void ClientService::end(ClientId id) {
     // A client that does not get the notice learns it from the answer to its next request.
     if (!found->second.peer->notify(notice)) log::debug("client {} could not be told", id.value);
   }
+  to_.leases.end(found->second);
   to_.clients.erase(found);
   // The sessions have ended: what the client had written under a lock is committed or lost.
   to_.locks.end(id);

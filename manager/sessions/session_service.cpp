@@ -7,6 +7,7 @@
 #include "core/base/limits.h"
 #include "core/policy/image_name.h"
 #include "manager/drain/drainable_name.h"
+#include "manager/sessions/lease_terms.h"
 #include "manager/sessions/session_number.h"
 
 namespace stdchk::manager {
@@ -40,10 +41,16 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
     return state_.file(others->second);
   }
   STDCHK_TRY(check_drainable(pool_, request.parent, request.name));
+  if (request.number) {
+    if (!client.was(state_.name_leases().holder(request.parent))) {
+      return fail(Code::kStale, "open");
+    }
+    STDCHK_TRY(check_number(pool_, client, request.number));
+  }
   created = true;
   const std::int64_t wall = pool_.wall_ns();
   return state_.pending().make(
-      FileId{pool_.next_id()},
+      request.number ? request.number : FileId{pool_.next_id()},
       NewName{request.parent, request.name, request.mode, request.uid, request.gid, wall, {}},
       client.id, wall);
 }

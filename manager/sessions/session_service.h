@@ -51,6 +51,9 @@ class SessionService {
   void end(SessionId id, bool clean);
   /// Ends the session, and the generation of the set that it wrote an image of.
   void give_up(SessionId id, bool clean);
+  /// Returns the number of the Redundancy that new versions of the file get. `asked` is the client's
+  /// wish; 0: none.
+  std::uint32_t copies_of(const File& file, std::uint32_t asked) const;
   std::size_t aborted_count() const { return aborted_.size(); }
 
  private:
@@ -58,7 +61,6 @@ class SessionService {
                                    bool& created);
   bool shares_chunks(const VersionData& version, const SessionRecord& session) const;
   void find_similar(const File& file, SessionRecord& session);
-  std::uint32_t copies_of(const File& file, std::uint32_t asked) const;
   std::uint32_t places_of(const File& file, std::uint32_t copies, bool waits) const;
 
   Pool& pool_;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "manager/state/batch_commands.h"
 #include "manager/state/link_commands.h"
 #include "manager/state/name_commands.h"
 #include "manager/state/version_commands.h"
@@ -69,6 +70,8 @@ Result<Affected> State::run(const C& command) {
     return NameCommands(catalog_).run(command);
   } else if constexpr (requires(LinkCommands links) { links.run(command); }) {
     return LinkCommands(catalog_).run(command);
+  } else if constexpr (requires(BatchCommands batches) { batches.run(command); }) {
+    return BatchCommands(catalog_, name_leases_).run(command);
   } else if constexpr (requires(VersionCommands versions) { versions.run(command); }) {
     return VersionCommands(catalog_).run(command);
   } else if constexpr (requires(ContentTable contents) { contents.run(command); }) {
@@ -149,6 +152,7 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
   snapshot_stripes(emit);
   for (const auto& [sequence, change] : mirror_queue()) emit(RestoreMirror{sequence, change});
   completion_records_.snapshot(emit);
+  name_leases_.snapshot([this](FileId id) { return directory(id).has_value(); }, emit);
   RestoreCounters counters;
   counters.sequence = sequence();
   counters.mirror_sequence = mirror().newest();
