@@ -121,7 +121,7 @@ struct CommitVersion {
   sameAs @14 :UInt64 $type("Version");
   # Not 0: puts drained bytes back into memory. `written` is the content of this version, which must be the
   # newest and drained. Only `written`, `copies`, `naming` and `homes` count then.
-  homes @15 :List(UInt64) $items("BenefactorId");
+  homes @15 :List(UInt64) $Say.items("BenefactorId");
   # For each chunk of `written` the benefactor on its writer's node, if the image is placed by node; 0: none.
   # Chunks with equal names and different homes are different chunks. Shorter than the chunks: no more homes.
   partial @16 :Bool;  # the session goes on, and may write more of this member of a set (fsync)
@@ -353,7 +353,7 @@ struct RestoreFile {
   opened @22 :UInt64;   # as in CommitVersion
   written @23 :UInt64;  # the commit that wrote the file from nothing; 0: `sequence`
   drainedSets @25 :List(DrainedSet);  # of a directory
-  homes @27 :List(UInt64) $items("BenefactorId");  # of the chunks of `map`, as in CommitVersion
+  homes @27 :List(UInt64) $Say.items("BenefactorId");  # of the chunks of `map`, as in CommitVersion
   aside @28 :UInt64;   # VersionData::aside of a version that is not drained
   staged @29 :Bool;    # as in VersionData
   held @30 :Bool;      # MirrorQueue::held()
