@@ -19,6 +19,7 @@
 #include "core/files/pool_files.h"
 #include "core/objects/credentials.h"
 #include "core/objects/object_place.h"
+#include "core/policy/image_placement.h"
 #include "core/runtime/confinement.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"

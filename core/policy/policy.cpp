@@ -8,6 +8,7 @@
 #include <span>
 
 #include "core/base/units.h"
+#include "core/policy/image_placement.h"
 #include "core/policy/redundancy.h"
 
 namespace stdchk {
@@ -130,7 +131,7 @@ constexpr Field kFields[] = {
      kProofs,
      "close() takes this as proof that a chunk is stored: the completion of the write, or a "
      "checksum that its benefactor has compared"},
-    {PolicyKey::kPlacement,
+    {kPlacementKey,
      "placement",
      1,
      2,
@@ -149,6 +150,7 @@ const Field* field_of(PolicyKey key) {
 
 /// Returns true for settings that this version implements.
 bool is_built(PolicySetting setting) {
+  if (setting.key == kPlacementKey) return true;
   switch (setting.key) {
     case PolicyKey::kKeep:
     case PolicyKey::kPurgeAfter:
@@ -159,7 +161,6 @@ bool is_built(PolicySetting setting) {
     case PolicyKey::kCommit:
     case PolicyKey::kEnd:
     case PolicyKey::kProof:
-    case PolicyKey::kPlacement:
       return true;
     case PolicyKey::kChunking:
       return setting.value != static_cast<std::uint64_t>(Chunking::kAuto);
@@ -359,7 +360,7 @@ std::optional<Problem> check_setting(PolicySetting setting) {
 std::optional<Problem> check_together(const Policy& policy) {
   const auto copies = policy.find(PolicyKey::kCopies);
   const auto redundancy = redundancy_of(copies.value_or(1));
-  if (policy.placement() != ImagePlacement::kNode || !redundancy || !redundancy->has_parity()) {
+  if (placement_of(policy) != ImagePlacement::kNode || !redundancy || !redundancy->has_parity()) {
     return std::nullopt;
   }
   return Problem{

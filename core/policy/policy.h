@@ -23,12 +23,11 @@ enum class PolicyKey : std::uint16_t {
   kCommit = 8,         ///< a CommitLevel
   kEnd = 9,            ///< an EndOfJob
   kProof = 10,         ///< a Proof
-  kPlacement = 11,     ///< an ImagePlacement
 };
 inline constexpr PolicyKey kPolicyKeys[] = {
     PolicyKey::kKeep,   PolicyKey::kPurgeAfter, PolicyKey::kMustBeDrained, PolicyKey::kDrainEvery,
     PolicyKey::kImages, PolicyKey::kChunking,   PolicyKey::kCopies,        PolicyKey::kCommit,
-    PolicyKey::kEnd,    PolicyKey::kProof,      PolicyKey::kPlacement};
+    PolicyKey::kEnd,    PolicyKey::kProof};
 
 /// How files are cut into chunks, and whether chunks are named by their content.
 enum class Chunking : std::uint8_t { kFixed = 1, kContent = 2, kNone = 3, kAuto = 4 };
@@ -43,12 +42,6 @@ enum class CommitLevel : std::uint8_t {
 enum class Proof : std::uint8_t {
   kCompletion = 1,  ///< the transport's write has completed, by the transport's rule of delivery
   kChecksum = 2,    ///< the benefactor has read the chunk and compared its checksum
-};
-
-/// The benefactors that hold the chunks of an image.
-enum class ImagePlacement : std::uint8_t {
-  kStriped = 1,  ///< a stripe of benefactors; copies are scattered over a few others
-  kNode = 2,  ///< the benefactor on the writer's node; each further copy is whole on another node
 };
 
 /// The sets that stay after a successful job (`stdchk down --success`).
@@ -78,9 +71,6 @@ struct Policy {
   std::uint64_t get(PolicyKey key) const;
   std::optional<Chunking> chunking() const;
   Proof proof() const { return static_cast<Proof>(get(PolicyKey::kProof)); }
-  ImagePlacement placement() const {
-    return static_cast<ImagePlacement>(get(PolicyKey::kPlacement));
-  }
   CommitLevel commit() const { return static_cast<CommitLevel>(get(PolicyKey::kCommit)); }
 
   /// Makes each of the changes; kPolicyInherit removes a setting.
@@ -103,8 +93,5 @@ Outcome<Policy> parse_policy(std::string_view text);
 /// kUnsupported for settings that this version lacks. The text is one sentence with the key and the
 /// allowed values.
 std::optional<Problem> check_setting(PolicySetting setting);
-/// Returns nothing when all settings of the policy can hold at once; otherwise kInvalidArgument.
-/// Parity needs chunks on different nodes, so it excludes placement by node.
-std::optional<Problem> check_together(const Policy& policy);
 
 }  // namespace stdchk

@@ -18,6 +18,7 @@ $Cxx.namespace("stdchk::manager::wire");
 
 using Say = import "/core/schema/annotations.capnp";
 using type = Say.type;
+using items = Say.items;
 using below = Say.below;
 using presentIf = Say.presentIf;
 using reserved = Say.reserved;

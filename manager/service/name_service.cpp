@@ -6,6 +6,7 @@
 #include "core/base/limits.h"
 #include "core/objects/object_place.h"
 #include "core/policy/image_name.h"
+#include "core/policy/image_placement.h"
 #include "core/policy/set_rules.h"
 #include "manager/drain/drainable_name.h"
 
@@ -338,7 +339,7 @@ void NameService::serve(ClientRecord& client, const msg::SetPolicy& request, con
     changed.apply(request.changes);
     // A folder may have inherited both settings. Other changes are still allowed there.
     const bool concerns =
-        request.changes.find(PolicyKey::kCopies) || request.changes.find(PolicyKey::kPlacement);
+        request.changes.find(PolicyKey::kCopies) || request.changes.find(kPlacementKey);
     auto problem = check_together(changed);
     if (concerns && problem) {
       return call.fail(problem->error.code, "set policy", std::move(problem->text));

@@ -6,6 +6,7 @@
 
 #include "core/base/limits.h"
 #include "core/policy/image_name.h"
+#include "core/policy/image_placement.h"
 #include "manager/drain/drainable_name.h"
 #include "manager/sessions/lease_terms.h"
 #include "manager/sessions/session_number.h"
@@ -238,7 +239,7 @@ SessionRecord& SessionService::begin(ClientRecord& client, SessionId id, const F
   session.proof = policy.proof();
   // Parity needs the chunks on different nodes: a mount may ask for it by --copies.
   const bool has_parity = redundancy_of(session.copies).value_or(Redundancy{}).has_parity();
-  if (policy.placement() == ImagePlacement::kNode && !has_parity) {
+  if (placement_of(policy) == ImagePlacement::kNode && !has_parity) {
     session.stripe.node = pool_.domains().node_of(client.host_name, client.host_token);
   }
   state_.keep(file.id);

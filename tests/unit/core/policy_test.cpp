@@ -1,12 +1,13 @@
 #include "core/policy/policy.h"
 
 #include "core/base/units.h"
+#include "core/policy/image_placement.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;
 
 TEST_CASE("each policy has a name, a meaning and a default that is read as it is written") {
-  for (const PolicyKey key : kPolicyKeys) {
+  for (const PolicyKey key : kAllPolicyKeys) {
     const std::string name(policy_name(key));
     INFO(name);
     CHECK_FALSE(name.empty());
@@ -34,8 +35,8 @@ TEST_CASE("a policy's value is a number, a time or a word, and nothing else") {
         static_cast<std::uint64_t>(CommitLevel::kRedundant));
   CHECK(parse_policy("proof=checksum")->proof() == Proof::kChecksum);
   CHECK(Policy{}.proof() == Proof::kCompletion);
-  CHECK(parse_policy("placement=node")->placement() == ImagePlacement::kNode);
-  CHECK(Policy{}.placement() == ImagePlacement::kStriped);
+  CHECK(placement_of(*parse_policy("placement=node")) == ImagePlacement::kNode);
+  CHECK(placement_of({}) == ImagePlacement::kStriped);
   for (const auto& [name, value] : {std::pair{"keep", "0"},
                                     {"keep", "-1"},
                                     {"keep", "3 "},

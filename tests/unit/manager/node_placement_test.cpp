@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/policy/image_placement.h"
 #include "core/policy/redundancy.h"
 #include "tests/unit/manager/hosts_pool.h"
 
@@ -323,7 +324,7 @@ TEST_CASE("striped images and images by node share no chunks") {
   set.client = pool.client->id;
   set.directory = kRootFile;
   const auto place = [&](ImagePlacement placement) {
-    set.changes.settings = {{PolicyKey::kPlacement, static_cast<std::uint64_t>(placement)}};
+    set.changes.settings = {{kPlacementKey, static_cast<std::uint64_t>(placement)}};
     REQUIRE(pool.client->call(set));
   };
   CHECK(pool.write("n0", "a", names_from(1)) == 12);
@@ -347,12 +348,10 @@ TEST_CASE("a folder with parity cannot place by node, and a mount's parity strip
   CHECK(pool.client->call(set).error().code == Code::kInvalidArgument);
   set.changes.settings = {{PolicyKey::kCopies, 2}};
   CHECK(pool.client->call(set));
-  set.changes.settings = {
-      {PolicyKey::kCopies, parity},
-      {PolicyKey::kPlacement, static_cast<std::uint64_t>(ImagePlacement::kStriped)}};
+  set.changes.settings = {{PolicyKey::kCopies, parity},
+                          {kPlacementKey, static_cast<std::uint64_t>(ImagePlacement::kStriped)}};
   CHECK(pool.client->call(set));
-  set.changes.settings = {
-      {PolicyKey::kPlacement, static_cast<std::uint64_t>(ImagePlacement::kNode)}};
+  set.changes.settings = {{kPlacementKey, static_cast<std::uint64_t>(ImagePlacement::kNode)}};
   CHECK(pool.client->call(set).error().code == Code::kInvalidArgument);
 }
 
