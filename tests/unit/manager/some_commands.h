@@ -93,9 +93,9 @@ inline std::vector<Command> one_of_each() {
       AddNode{{50}, kRootFile, "f", FileType::kBlockDevice, 0600, 1, 2, 0x801, 14, true, {{40}, 8}},
       AddLink{{10}, {20}, "l", 15, true, {{40}, 9}},
       RestoreLink{{10}, {20}, "l", true, true},
-      LeaseNames{{20}, {40}, 3},
-      EndLeases{{40}, {{20}}},
-      ApplyNames{{40}, 4, {{named, 2}}, true}};
+      LeaseNames{{20}, 70, {40}, 3},
+      EndLeases{70, {{20}}},
+      ApplyNames{70, 4, {{named, 2}}, true}};
 }
 
 }  // namespace stdchk::manager::test
