@@ -477,7 +477,7 @@ struct LeaseDirectory $title("lease directory") $kind(instructs) $route(clientTo
     numberCount @3 :UInt32;
     nameBytesMax @4 :UInt32;  # a longer name in this directory is refused
     wallNs @5 :Int64;         # the manager's time, from which the client counts on
-    newestBatch @6 :UInt64;   # of this holder; its next batch has the next number
+    newestBatch @6 :UInt64;   # The holder's next batch has the number behind it.
   }
 }
 
@@ -515,8 +515,8 @@ struct NameChange {
 
 struct ApplyNames $title("apply names") $kind(instructs) $route(clientToManager) {
   # The holder's changes since its last batch, in order. The answer comes when they are durable. A batch with the
-  # number of an earlier one is answered, and not applied again. kStale: the leases have ended, and what the batch
-  # would have changed is lost.
+  # number of an earlier one is answered, and not applied again. kStale means that the leases have ended. Then the
+  # changes of the batch are lost.
   client @0 :UInt64 $type("ClientId");
   holder @1 :UInt64;  # as in the reply to LeaseDirectory, perhaps that of an earlier manager
   number @2 :UInt64;  # counts the holder's batches, over all its directories, from 1 on

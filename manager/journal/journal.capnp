@@ -414,8 +414,8 @@ struct LeaseNames {
 }
 
 struct EndLeases {
-  # Ends a holder's leases on these directories. Without directories: all its leases, and no batch of this holder
-  # is applied any more.
+  # Ends a holder's leases on these directories. Without directories all its leases end, and later batches of the holder
+  # are refused.
   holder @0 :UInt64;
   directories @1 :List(UInt64) $Say.items("FileId");
 }

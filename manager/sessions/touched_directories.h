@@ -10,8 +10,7 @@
 namespace stdchk::manager {
 
 /// A TouchedDirectories lists the directories that a request is about, for leases on directories.
-/// For a request about a file, these are all directories with a name of the file. Only leased
-/// directories, and their parents, count.
+/// A request about a file touches all directories with a name of the file.
 ///
 /// Threads: one.
 class TouchedDirectories {

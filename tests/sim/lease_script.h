@@ -16,10 +16,10 @@ namespace stdchk::sim {
 /// A LeaseScript has one client hold a directory and change its names in batches, while others list
 /// the directory (docs/decisions/0075). Each client may die, be stopped, or be cut off.
 ///
-/// The model: the names that the holder has told its application; and the names that the pool may
-/// have, which are those of the last answered batch, or of the batch in flight. After a proper
-/// return of the lease, a listing shows everything that the application was told (N1). After the
-/// loss of a lease, it shows one of the two (N2, N4).
+/// The model knows what the holder has told its application. It also knows which names the pool may
+/// have: those of the last answered batch, or those of the batch in flight. After the return of the
+/// lease, a listing shows everything that the application was told (N1). After the loss of the lease,
+/// a listing shows the names of one of the two batches (N2, N4).
 ///
 /// Owns: its model. Threads: one. Not: the cluster's or the clients' owner.
 class LeaseScript {
@@ -87,7 +87,7 @@ class LeaseScript {
   std::uint64_t batch_number_ = 0;
   Names told_;                  ///< to the holder's application
   Names answered_;              ///< as of the last answered batch
-  std::optional<Names> other_;  ///< without a lease: the names may be these, too
+  std::optional<Names> other_;  ///< after a lost lease, the other possible names
   std::optional<Batch> in_flight_;
   std::vector<msg::NameChange> unsent_;
   std::uint64_t batches_ = 0;
