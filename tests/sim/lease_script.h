@@ -16,10 +16,10 @@ namespace stdchk::sim {
 /// A LeaseScript has one client hold a directory and change its names in batches, while others list
 /// the directory (docs/decisions/0075). Each client may die, be stopped, or be cut off.
 ///
-/// The model knows what the holder has told its application. It also knows which names the pool may
-/// have: those of the last answered batch, or those of the batch in flight. After the return of the
-/// lease, a listing shows everything that the application was told (N1). After the loss of the lease,
-/// a listing shows the names of one of the two batches (N2, N4).
+/// The model knows what the holder has told its application. The pool may have the names of the last
+/// answered batch, or of the batch in flight. After the return of the lease, a listing shows what
+/// the application was told (N1). After the loss of the lease, a listing shows the names of one of
+/// the two batches (N2, N4).
 ///
 /// Owns: its model. Threads: one. Not: the cluster's or the clients' owner.
 class LeaseScript {
