@@ -471,11 +471,13 @@ struct LeaseDirectory $title("lease directory") $kind(instructs) $route(clientTo
   numbers @2 :UInt32;  # how many numbers for new files the client wants
   struct Reply {
     granted @0 :Bool;  # false: others use the directory, or the manager itself changes its names
-    holder @1 :UInt64 $type("ClientId");  # the client's number under which it holds the lease
+    holder @1 :UInt64;
+    # Names all leases that the client has, until it loses them. Later leases of the client have another number.
     firstNumber @2 :UInt64 $type("FileId");  # of the numbers for new files
     numberCount @3 :UInt32;
     nameBytesMax @4 :UInt32;  # a longer name in this directory is refused
     wallNs @5 :Int64;         # the manager's time, from which the client counts on
+    newestBatch @6 :UInt64;   # The holder's next batch has the number behind it.
   }
 }
 
@@ -513,10 +515,10 @@ struct NameChange {
 
 struct ApplyNames $title("apply names") $kind(instructs) $route(clientToManager) {
   # The holder's changes since its last batch, in order. The answer comes when they are durable. A batch with the
-  # number of an earlier one is answered, and not applied again. kStale: the holder has no lease, or has lost one; then
-  # the batch is lost from its first change on that was not applied.
+  # number of an earlier one is answered, and not applied again. kStale means that the leases have ended. Then the
+  # changes of the batch are lost.
   client @0 :UInt64 $type("ClientId");
-  holder @1 :UInt64 $type("ClientId");  # of LeaseDirectory; an earlier number of this client, after a restart
+  holder @1 :UInt64;  # as in the reply to LeaseDirectory, perhaps that of an earlier manager
   number @2 :UInt64;  # counts the holder's batches, over all its directories, from 1 on
   changes @3 :List(NameChange) $max("kDirectoryPageMax");
   numbers @4 :UInt32;  # how many more numbers for new files the client wants
@@ -529,7 +531,7 @@ struct ApplyNames $title("apply names") $kind(instructs) $route(clientToManager)
 struct ReturnLease $title("return lease") $kind(instructs) $route(clientToManager) {
   # Ends leases, behind the last ApplyNames. The manager answers when that is durable; others' requests go on then.
   client @0 :UInt64 $type("ClientId");
-  holder @1 :UInt64 $type("ClientId");
+  holder @1 :UInt64;
   directories @2 :List(UInt64) $items("FileId") $max("kListItemsMax");
   struct Reply {}
 }

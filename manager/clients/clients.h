@@ -46,7 +46,7 @@ struct ClientRecord {
   static constexpr std::size_t kNumberRangesMax = 64;
 
   ClientId id;
-  /// Its number at an earlier manager, which it has proven; none: it is new.
+  /// The client's number at an earlier manager, which it has proven; none: the client is new.
   ClientId before;
   std::string host_name;
   std::string host_token;

@@ -421,22 +421,24 @@ struct BeginGeneration {
 }
 
 struct LeaseNames {
-  # A client holds the names of a directory from now on. Also part of a snapshot.
+  # A client holds the names of a directory from now on. In a snapshot also without a directory: then the client
+  # has sent batches up to `number`.
   directory @0 :UInt64 $type("FileId");
-  client @1 :UInt64 $type("ClientId");
-  number @2 :UInt64;  # in a snapshot: of the client's newest batch
+  holder @1 :UInt64;  # names all leases of the client until they are lost
+  client @2 :UInt64 $type("ClientId");
+  number @3 :UInt64;
 }
 
 struct EndLeases {
-  # Ends a client's leases on these directories. Without directories: all its leases, and nothing more is known
-  # of its batches.
-  client @0 :UInt64 $type("ClientId");
+  # Ends a holder's leases on these directories. Without directories all its leases end, and later batches of the holder
+  # are refused.
+  holder @0 :UInt64;
   directories @1 :List(UInt64) $Say.items("FileId");
 }
 
 struct ApplyNames {
   # A batch of changes by the holder of the directories. At the first change that does not fit, the rest of the batch
-  # is dropped, and all leases of the client end.
+  # is dropped, and all leases of the holder end.
   struct Change {
     change :group $type("stdchk::msg::NameChange") {
       kind @0 :UInt8 $type("msg::NameChangeKind");
@@ -457,7 +459,7 @@ struct ApplyNames {
     }
     copies @15 :UInt32;  # of a new file, as in CommitVersion
   }
-  client @0 :UInt64 $type("ClientId");
+  holder @0 :UInt64;
   number @1 :UInt64;
   changes @2 :List(Change);
   mirror @3 :Bool;

@@ -11,7 +11,7 @@
 namespace stdchk::manager {
 namespace {
 
-std::vector<FileId> directories_of(const NameLeases& leases, ClientId holder) {
+std::vector<FileId> directories_of(const NameLeases& leases, std::uint64_t holder) {
   std::vector<FileId> out;
   for (const auto& [directory, by] : leases.directories()) {
     if (by == holder) out.push_back(directory);
@@ -24,8 +24,9 @@ std::vector<FileId> directories_of(const NameLeases& leases, ClientId holder) {
 void LeaseService::serve(ClientRecord& client, const msg::LeaseDirectory& request,
                          const Call& call) {
   const FileId directory = request.directory;
-  const bool is_own = leases().holder(directory) == client.id;
-  const bool is_free = !leases().holder(directory) && !ending_.contains(directory);
+  const std::uint64_t known = leases().number_of(client.id);
+  const bool is_own = known != 0 && leases().holder(directory) == known;
+  const bool is_free = leases().holder(directory) == 0 && !ending_.contains(directory);
   const bool may =
       is_own || (is_free && may_lease(pool_, to_.clients, to_.notices, client, directory));
   msg::LeaseDirectory::Reply reply;
@@ -35,11 +36,12 @@ void LeaseService::serve(ClientRecord& client, const msg::LeaseDirectory& reques
     return call.answer(msg::LeaseDirectory::Reply{});
   }
   reply.granted = true;
-  reply.holder = client.id;
+  reply.holder = known != 0 ? known : pool_.next_id();
   reply.first_number = give_numbers(client, request.numbers);
   reply.number_count = std::min(request.numbers, kNumbersMax);
   reply.wall_ns = pool_.wall_ns();
-  answer_when_durable(pool_, LeaseNames{directory, client.id, 0}, call,
+  reply.newest_batch = known == 0 ? 0 : leases().find(known)->newest_batch;
+  answer_when_durable(pool_, LeaseNames{directory, reply.holder, client.id, 0}, call,
                       [reply](const Affected&) -> rpc::Answer { return reply; });
 }
 
@@ -53,10 +55,11 @@ FileId LeaseService::give_numbers(ClientRecord& client, std::uint32_t wanted) {
 }
 
 void LeaseService::serve(ClientRecord& client, const msg::ApplyNames& request, const Call& call) {
-  if (!client.was(request.holder) || !leases().is_holder(request.holder)) {
+  const NameLeases::Holder* const holder = leases().find(request.holder);
+  if (holder == nullptr || !client.was(holder->client)) {
     return call.fail(Code::kStale, "apply names", "The leases on these directories have ended.");
   }
-  const std::uint64_t newest = leases().newest_batch(request.holder);
+  const std::uint64_t newest = holder->newest_batch;
   if (request.number <= newest) {
     // The holder repeats a batch whose answer was lost.
     return pool_.journal().when_durable([call] { call.answer(msg::ApplyNames::Reply{}); });
@@ -65,7 +68,7 @@ void LeaseService::serve(ClientRecord& client, const msg::ApplyNames& request, c
   if (request.number != newest + 1) fits = fail(Code::kInvalidArgument, "the batch's number");
   if (fits) return apply(client, request, call);
   log::warning("batch {} of client {} on {} is refused, and its leases end: {}", request.number,
-               request.holder.value, client.host_name, describe(fits.error()));
+               client.id.value, client.host_name, describe(fits.error()));
   end_all(request.holder);
   call.fail(Code::kStale, "apply names", "The batch does not fit.");
 }
@@ -90,11 +93,11 @@ void LeaseService::apply(ClientRecord& client, const msg::ApplyNames& request, c
     if (*fits) return call.answer(reply);
     call.fail(Code::kStale, "apply names", "The batch does not fit.");
   });
-  if (pool_.journal().failed() || leases().is_holder(request.holder)) return;
+  if (pool_.journal().failed() || leases().find(request.holder) != nullptr) return;
   *fits = false;
   for (const FileId directory : held) ending_.insert(directory);
   log::warning("batch {} of client {} on {} does not fit, and its leases end", request.number,
-               request.holder.value, client.host_name);
+               client.id.value, client.host_name);
 }
 
 /// Tells planners, and clients that have the files open, what the batch is about to change.
@@ -115,7 +118,12 @@ void LeaseService::announce(const ClientRecord& client, const msg::ApplyNames& r
 }
 
 void LeaseService::serve(ClientRecord& client, const msg::ReturnLease& request, const Call& call) {
-  if (!client.was(request.holder)) return call.fail(Code::kStale, "return lease");
+  const NameLeases::Holder* const holder = leases().find(request.holder);
+  if (holder == nullptr || !client.was(holder->client)) {
+    return call.fail(Code::kStale, "return lease");
+  }
+  // A number of an earlier manager gets no new leases.
+  const bool is_earlier = holder->client != client.id;
   std::vector<FileId> returned;
   for (const FileId directory : request.directories) {
     if (leases().holder(directory) == request.holder) returned.push_back(directory);
@@ -123,16 +131,14 @@ void LeaseService::serve(ClientRecord& client, const msg::ReturnLease& request, 
   const auto answer = [call] { call.answer(msg::ReturnLease::Reply{}); };
   if (returned.empty()) return pool_.journal().when_durable(answer);
   end(request.holder, returned, answer);
-  // A number of an earlier manager gets no new leases.
-  const bool is_earlier = request.holder != client.id;
   if (is_earlier && directories_of(leases(), request.holder).empty()) end_all(request.holder);
 }
 
 bool LeaseService::must_wait_for(const ClientRecord& client, const TouchedDirectories& touched) {
   bool waits = false;
   for (const FileId directory : touched.directories()) {
-    const ClientId holder = leases().holder(directory);
-    const bool is_own = holder && client.was(holder) && !touched.changes_names();
+    const ClientId holder = leases().client(directory);
+    const bool is_own = client.was(holder) && !touched.changes_names();
     if (holder && !is_own) recall(directory);
     waits |= (holder && !is_own) || ending_.contains(directory);
   }
@@ -145,7 +151,7 @@ void LeaseService::recall(FileId directory) {
 }
 
 void LeaseService::notify_holder(FileId directory) {
-  const ClientId holder = leases().holder(directory);
+  const ClientId holder = leases().client(directory);
   for (const auto& [id, client] : to_.clients) {
     if (client.was(holder)) to_.notices.recall(id, directory);
   }
@@ -156,18 +162,19 @@ void LeaseService::start() {
 }
 
 void LeaseService::end(const ClientRecord& client) {
-  for (const ClientId number : {client.id, client.before}) {
-    if (number && leases().is_holder(number)) end_all(number);
+  for (const ClientId id : {client.id, client.before}) {
+    const std::uint64_t holder = id ? leases().number_of(id) : 0;
+    if (holder != 0) end_all(holder);
   }
 }
 
-void LeaseService::end_all(ClientId holder) {
+void LeaseService::end_all(std::uint64_t holder) {
   const std::vector<FileId> held = directories_of(leases(), holder);
   for (const FileId directory : held) ending_.insert(directory);
   pool_.execute(EndLeases{holder, {}}, [this, held](const Result<Affected>&) { ended(held); });
 }
 
-void LeaseService::end(ClientId holder, const std::vector<FileId>& directories,
+void LeaseService::end(std::uint64_t holder, const std::vector<FileId>& directories,
                        std::function<void()> done) {
   for (const FileId directory : directories) ending_.insert(directory);
   pool_.execute(EndLeases{holder, directories},
@@ -177,8 +184,7 @@ void LeaseService::end(ClientId holder, const std::vector<FileId>& directories,
                 });
 }
 
-/// Lets the waiting requests go on, in the order of their arrival. Each of them looks again whether
-/// it has to wait.
+/// Repeats the waiting requests in the order of their arrival. Another lease may stop them again.
 void LeaseService::ended(const std::vector<FileId>& directories) {
   for (const FileId directory : directories) {
     ending_.erase(directory);
@@ -191,18 +197,18 @@ void LeaseService::ended(const std::vector<FileId>& directories) {
 
 void LeaseService::tick() {
   std::erase_if(recalled_, [this](const auto& recall) {
-    return !leases().holder(recall.first) && !ending_.contains(recall.first);
+    return leases().holder(recall.first) == 0 && !ending_.contains(recall.first);
   });
-  std::set<ClientId> late;
+  std::set<std::uint64_t> late;
   for (const auto& [directory, until] : recalled_) {
-    const ClientId holder = leases().holder(directory);
-    if (holder && pool_.now() >= until) late.insert(holder);
+    const std::uint64_t holder = leases().holder(directory);
+    if (holder != 0 && pool_.now() >= until) late.insert(holder);
     // The holder may have registered since, or lost the first notice.
-    if (holder && pool_.now() < until) notify_holder(directory);
+    if (holder != 0 && pool_.now() < until) notify_holder(directory);
   }
-  for (const ClientId holder : late) {
+  for (const std::uint64_t holder : late) {
     log::warning("client {} does not return a directory that others want: its leases end",
-                 holder.value);
+                 leases().find(holder)->client.value);
     end_all(holder);
   }
   std::erase_if(waiting_, [this](const Waiting& one) {

@@ -24,8 +24,8 @@ namespace stdchk::manager {
 /// changes that the holders send. Other clients' requests about a leased directory wait here until
 /// the holder has returned the lease. docs/decisions/0075 has the states of a directory.
 ///
-/// The leases are journalled. After a restart all of them are recalled: each holder has the same
-/// time to come back with its last batch.
+/// The leases are journalled. After a restart the manager recalls all leases. Holders have the time
+/// of a recall to come back with their last batches.
 ///
 /// Owns: the requests that wait, and the times of recalls.
 /// Threads: the reactor's.
@@ -55,7 +55,7 @@ class LeaseService {
   /// such leases: the caller has the request wait.
   template <class M>
   bool must_wait(const ClientRecord& client, const M& request) {
-    if (leases().empty() && ending_.empty()) return false;
+    if (leases().directories().empty() && ending_.empty()) return false;
     return must_wait_for(client, touched_by(pool_.state(), request));
   }
   /// Calls `retry` when leases have ended. It looks again whether the request must wait.
@@ -80,8 +80,9 @@ class LeaseService {
   bool must_wait_for(const ClientRecord& client, const TouchedDirectories& touched);
   void recall(FileId directory);
   void notify_holder(FileId directory);
-  void end_all(ClientId holder);
-  void end(ClientId holder, const std::vector<FileId>& directories, std::function<void()> ended);
+  void end_all(std::uint64_t holder);
+  void end(std::uint64_t holder, const std::vector<FileId>& directories,
+           std::function<void()> ended);
   void ended(const std::vector<FileId>& directories);
   FileId give_numbers(ClientRecord& client, std::uint32_t wanted);
   void apply(ClientRecord& client, const msg::ApplyNames& request, const Call& call);

@@ -31,14 +31,14 @@ bool uses_file_in(const State& state, const ClientRecord& client, FileId directo
 /// Returns true when a lease on the directory leaves the child's attributes to one client.
 bool suits(const State& state, const ClientRecord& client, const File& child) {
   if (!child.links.empty()) return false;
-  const ClientId holder = state.name_leases().holder(child.id);
+  const ClientId holder = state.name_leases().client(child.id);
   return !holder || holder == client.id;
 }
 
 }  // namespace
 
 bool is_name_of_sets(std::string_view name) {
-  // A name with a star may be the target of the link `latest`, which no file may have.
+  // The link `latest` may name a set as a name with a star, and then the pool refuses such files.
   return name == kLatestName || name.find('*') != std::string_view::npos ||
          parse_image_name(name).has_value();
 }
@@ -51,8 +51,8 @@ bool may_lease(const Pool& pool, const Clients& clients, const Notices& notices,
   if (!found || !(*found)->parent) return false;
   const File& folder = **found;
   // The client has to return what it held of an earlier manager first.
-  if (client.before && leases.is_holder(client.before)) return false;
-  const ClientId above = leases.holder(folder.parent);
+  if (client.before && leases.number_of(client.before) != 0) return false;
+  const ClientId above = leases.client(folder.parent);
   if (above && above != client.id) return false;
   const Directory& names = folder.as_directory;
   if (names.children.size() > kLeasedNamesMax || !names.pending_children.empty()) return false;

@@ -43,7 +43,7 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
   }
   STDCHK_TRY(check_drainable(pool_, request.parent, request.name));
   if (request.number) {
-    if (!client.was(state_.name_leases().holder(request.parent))) {
+    if (!client.was(state_.name_leases().client(request.parent))) {
       return fail(Code::kStale, "open");
     }
     STDCHK_TRY(check_number(pool_, client, request.number));

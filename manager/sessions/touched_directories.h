@@ -10,20 +10,19 @@
 namespace stdchk::manager {
 
 /// A TouchedDirectories lists the directories that a request is about, for leases on directories.
-/// A request about a file is about each directory that the file has a name in. Only leased
-/// directories, and their parents, count.
+/// A request about a file touches all directories with a name of the file.
 ///
 /// Threads: one.
 class TouchedDirectories {
  public:
   explicit TouchedDirectories(const State& state) : state_(state) {}
 
-  /// Adds the directory, and the file that has that name in it.
+  /// Adds the directory, and the directories of the file with that name.
   void entry(FileId parent, std::string_view name);
   void file(FileId id);
   /// Adds the directory, and the leased directories in it, whose attributes a listing shows.
   void listing(FileId directory);
-  /// Adds the leased directories at or below that one.
+  /// Adds `directory` and the directories below it, if they are leased.
   void below(FileId directory);
   /// Adds the entry, and the leased directories below it, whose paths a rename changes.
   void moved(FileId parent, std::string_view name);

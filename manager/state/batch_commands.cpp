@@ -16,34 +16,40 @@ Status status_of(const Result<Affected>& outcome) {
 }  // namespace
 
 Result<Affected> BatchCommands::run(const LeaseNames& command) {
-  if (!command.client) return fail(Code::kInvalidArgument, "manager.lease");
+  const NameLeases::Holder* const known = leases_.find(command.holder);
+  const bool fits = known == nullptr || known->client == command.client;
+  if (command.holder == 0 || !command.client || !fits) {
+    return fail(Code::kInvalidArgument, "manager.lease");
+  }
   if (command.directory) {
     STDCHK_TRY(catalog_.files.directory(command.directory));
-    const ClientId holder = leases_.holder(command.directory);
-    if (holder && holder != command.client) return fail(Code::kBusy, "manager.lease");
-    leases_.add(command.directory, command.client);
+    const std::uint64_t holder = leases_.holder(command.directory);
+    if (holder != 0 && holder != command.holder) return fail(Code::kBusy, "manager.lease");
   }
-  leases_.note_batch(command.client, command.number);
+  leases_.add_holder(command.holder, command.client);
+  leases_.note_batch(command.holder, command.number);
+  if (command.directory) leases_.add(command.directory, command.holder);
   return Affected{command.directory, {}};
 }
 
 Result<Affected> BatchCommands::run(const EndLeases& command) {
-  if (command.directories.empty()) leases_.end_all(command.client);
-  for (const FileId directory : command.directories) leases_.end(command.client, directory);
+  if (command.directories.empty()) leases_.end_all(command.holder);
+  for (const FileId directory : command.directories) leases_.end(command.holder, directory);
   return Affected{};
 }
 
 Result<Affected> BatchCommands::run(const ApplyNames& batch) {
-  if (!leases_.is_holder(batch.client)) return fail(Code::kStale, "manager.batch");
-  if (batch.number != leases_.newest_batch(batch.client) + 1) {
+  const NameLeases::Holder* const sender = leases_.find(batch.holder);
+  if (sender == nullptr) return fail(Code::kStale, "manager.batch");
+  if (batch.number != sender->newest_batch + 1) {
     return fail(Code::kInvalidArgument, "manager.batch");
   }
   const bool fits = std::ranges::all_of(
       batch.changes, [&](const ApplyNames::Change& one) { return apply(batch, one).has_value(); });
   if (fits) {
-    leases_.note_batch(batch.client, batch.number);
+    leases_.note_batch(batch.holder, batch.number);
   } else {
-    leases_.end_all(batch.client);
+    leases_.end_all(batch.holder);
   }
   return Affected{};
 }
@@ -51,7 +57,7 @@ Result<Affected> BatchCommands::run(const ApplyNames& batch) {
 Status BatchCommands::apply(const ApplyNames& batch, const ApplyNames::Change& one) {
   const msg::NameChange& change = one.change;
   if (change.kind == msg::NameChangeKind::kAttributes) return change_attributes(batch, change);
-  STDCHK_TRY(check_held(batch.client, change.parent));
+  STDCHK_TRY(check_held(batch.holder, change.parent));
   switch (change.kind) {
     case msg::NameChangeKind::kAddFile:
       return add_file(batch, one);
@@ -70,8 +76,8 @@ Status BatchCommands::apply(const ApplyNames& batch, const ApplyNames::Change& o
   }
 }
 
-Status BatchCommands::check_held(ClientId client, FileId directory) const {
-  if (leases_.holder(directory) != client) return fail(Code::kStale, "manager.batch");
+Status BatchCommands::check_held(std::uint64_t holder, FileId directory) const {
+  if (leases_.holder(directory) != holder) return fail(Code::kStale, "manager.batch");
   return {};
 }
 
@@ -110,7 +116,7 @@ Status BatchCommands::add_directory(const ApplyNames& batch, const msg::NameChan
                                                                change.time_ns,
                                                                batch.mirror,
                                                                {}})));
-  if (change.lease) leases_.add(change.file, batch.client);
+  if (change.lease) leases_.add(change.file, batch.holder);
   return {};
 }
 
@@ -135,16 +141,16 @@ Status BatchCommands::remove_file(const ApplyNames& batch, const msg::NameChange
 /// Only the holder of the removed directory knows that it is empty.
 Status BatchCommands::remove_directory(const ApplyNames& batch, const msg::NameChange& change) {
   STDCHK_TRY(child(change));
-  STDCHK_TRY(check_held(batch.client, change.file));
+  STDCHK_TRY(check_held(batch.holder, change.file));
   STDCHK_TRY(status_of(NameCommands(catalog_).run(
       RemoveName{change.parent, change.name, true, change.time_ns, batch.mirror, {}})));
-  leases_.end(batch.client, change.file);
+  leases_.end(batch.holder, change.file);
   return {};
 }
 
 /// Directories do not move: leases of other clients may lie below them.
 Status BatchCommands::rename(const ApplyNames& batch, const msg::NameChange& change) {
-  STDCHK_TRY(check_held(batch.client, change.to_parent));
+  STDCHK_TRY(check_held(batch.holder, change.to_parent));
   STDCHK_ASSIGN(const File* const moved, child(change));
   STDCHK_ASSIGN(const File* const to, catalog_.files.directory(change.to_parent));
   const auto replaced = to->as_directory.children.find(change.to_name);
@@ -165,13 +171,13 @@ Status BatchCommands::rename(const ApplyNames& batch, const msg::NameChange& cha
                                                          {}}));
 }
 
-/// The holder of a directory may change the directory itself, and what has a name in it.
+/// A holder may change its directory's attributes, and those of the directory's files.
 Status BatchCommands::change_attributes(const ApplyNames& batch, const msg::NameChange& change) {
   const File* const file = catalog_.files.file(change.file);
   // Without a name, the file may be one that only running sessions keep.
   if (file == nullptr || !file->parent) return fail(Code::kNotFound, "manager.batch");
   const bool is_held =
-      leases_.holder(file->parent) == batch.client || leases_.holder(file->id) == batch.client;
+      leases_.holder(file->parent) == batch.holder || leases_.holder(file->id) == batch.holder;
   if (!is_held) return fail(Code::kStale, "manager.batch");
   return status_of(NameCommands(catalog_).run(ChangeAttributes{{{},
                                                                 change.file,

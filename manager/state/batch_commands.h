@@ -36,7 +36,7 @@ class BatchCommands {
   Status remove_directory(const ApplyNames& batch, const msg::NameChange& change);
   Status rename(const ApplyNames& batch, const msg::NameChange& change);
   Status change_attributes(const ApplyNames& batch, const msg::NameChange& change);
-  Status check_held(ClientId client, FileId directory) const;
+  Status check_held(std::uint64_t holder, FileId directory) const;
   Result<const File*> child(const msg::NameChange& change) const;
 
   Catalog& catalog_;

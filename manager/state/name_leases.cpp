@@ -4,41 +4,54 @@
 
 namespace stdchk::manager {
 
-ClientId NameLeases::holder(FileId directory) const {
+std::uint64_t NameLeases::holder(FileId directory) const {
   const auto found = directories_.find(directory);
-  return found == directories_.end() ? ClientId{} : found->second;
+  return found == directories_.end() ? 0 : found->second;
 }
 
-std::uint64_t NameLeases::newest_batch(ClientId client) const {
-  const auto found = newest_.find(client);
-  return found == newest_.end() ? 0 : found->second;
+ClientId NameLeases::client(FileId directory) const {
+  const Holder* const by = find(holder(directory));
+  return by == nullptr ? ClientId{} : by->client;
 }
 
-void NameLeases::add(FileId directory, ClientId client) {
-  directories_.emplace(directory, client);
-  newest_.try_emplace(client, 0);
+const NameLeases::Holder* NameLeases::find(std::uint64_t holder) const {
+  const auto found = holders_.find(holder);
+  return found == holders_.end() ? nullptr : &found->second;
 }
 
-void NameLeases::note_batch(ClientId client, std::uint64_t number) {
-  std::uint64_t& newest = newest_[client];
-  newest = std::max(newest, number);
+std::uint64_t NameLeases::number_of(ClientId client) const {
+  const auto found = std::ranges::find_if(
+      holders_, [client](const auto& holder) { return holder.second.client == client; });
+  return found == holders_.end() ? 0 : found->first;
 }
 
-void NameLeases::end(ClientId client, FileId directory) {
+void NameLeases::add_holder(std::uint64_t holder, ClientId client) {
+  holders_.try_emplace(holder, Holder{client, 0});
+}
+
+void NameLeases::note_batch(std::uint64_t holder, std::uint64_t number) {
+  const auto found = holders_.find(holder);
+  if (found == holders_.end()) return;
+  found->second.newest_batch = std::max(found->second.newest_batch, number);
+}
+
+void NameLeases::end(std::uint64_t holder, FileId directory) {
   const auto found = directories_.find(directory);
-  if (found != directories_.end() && found->second == client) directories_.erase(found);
+  if (found != directories_.end() && found->second == holder) directories_.erase(found);
 }
 
-void NameLeases::end_all(ClientId client) {
-  std::erase_if(directories_, [client](const auto& lease) { return lease.second == client; });
-  newest_.erase(client);
+void NameLeases::end_all(std::uint64_t holder) {
+  std::erase_if(directories_, [holder](const auto& lease) { return lease.second == holder; });
+  holders_.erase(holder);
 }
 
 void NameLeases::snapshot(const std::function<bool(FileId)>& exists,
                           const std::function<void(Command)>& emit) const {
-  for (const auto& [client, number] : newest_) emit(LeaseNames{{}, client, number});
-  for (const auto& [directory, client] : directories_) {
-    if (exists(directory)) emit(LeaseNames{directory, client, 0});
+  for (const auto& [number, holder] : holders_) {
+    emit(LeaseNames{{}, number, holder.client, holder.newest_batch});
+  }
+  for (const auto& [directory, number] : directories_) {
+    if (exists(directory)) emit(LeaseNames{directory, number, holders_.at(number).client, 0});
   }
 }
 

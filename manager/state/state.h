@@ -49,7 +49,6 @@ class State {
   const CommitLists& commits() const { return catalog_.commits; }
   /// Reads names by the rules of sets.
   SetNames set_names() const { return catalog_.names(); }
-  bool has_directory_sets() const { return catalog_.directory_set_folders > 0; }
   const MirrorQueue& mirror() const { return catalog_.mirror; }
   const SetGenerations& set_generations() const { return catalog_.generations; }
   const CompletionRecords& completion_records() const { return completion_records_; }

@@ -301,7 +301,7 @@ std::optional<Command> snapshot_command(unsigned kind, Choices& choices) {
 }
 
 ApplyNames batch(Choices& choices) {
-  ApplyNames made{{number(choices, 3)}, number(choices, 4), {}, choices.flag()};
+  ApplyNames made{number(choices, 3), number(choices, 4), {}, choices.flag()};
   for (unsigned i = choices.below(5); i > 0; --i) {
     ApplyNames::Change& one = made.changes.emplace_back();
     one.change.kind = static_cast<msg::NameChangeKind>(1 + choices.below(7));
@@ -323,9 +323,10 @@ ApplyNames batch(Choices& choices) {
 std::optional<Command> lease_command(unsigned kind, Choices& choices) {
   switch (kind) {
     case 32:
-      return LeaseNames{file(choices), {number(choices, 3)}, number(choices, 3)};
+      return LeaseNames{
+          file(choices), number(choices, 3), {number(choices, 3)}, number(choices, 3)};
     case 33: {
-      EndLeases made{{number(choices, 3)}, {}};
+      EndLeases made{number(choices, 3), {}};
       for (unsigned i = choices.below(3); i > 0; --i) made.directories.push_back(file(choices));
       return made;
     }

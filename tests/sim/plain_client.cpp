@@ -95,6 +95,9 @@ void PlainClient::on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Respon
 void PlainClient::on_notice(rpc::Peer&, msg::Notice notice) {
   const auto& what = std::get<msg::Invalidate>(notice);
   for (const SessionId session : what.fenced) forget(session);
+  for (const FileId directory : what.recalled) {
+    if (on_recall) on_recall(*this, directory);
+  }
   if (!what.benefactors_changed || !registered_) return;
   manager_->call(msg::ListBenefactors{}, limits::kCallDeadline, [this](rpc::Answer answer) {
     if (answer.has_value()) take_list(std::get<msg::ListBenefactors::Reply>(*answer).benefactors);

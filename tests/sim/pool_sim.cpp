@@ -52,6 +52,9 @@
 //                are gone, and the link names the newest set. In half of the seeds the names follow
 //                a pattern of the folder. Of directories, the link and the pointer always name a
 //                whole one.
+//    leases      A client holds a directory and changes its names in batches. A listing by another
+//                client shows all that the holder has told its application, or, if the holder has
+//                lost the lease, the names of its last answered batch or of the next one.
 //    parity      Every parity block equals a second, slow computation from the chunks.
 //    copies      After faults have stopped, every chunk has the wanted copies on different hosts,
 //                where there is room.
@@ -81,6 +84,7 @@
 #include "tests/sim/checkers.h"
 #include "tests/sim/directory_script.h"
 #include "tests/sim/folder_script.h"
+#include "tests/sim/lease_script.h"
 #include "tests/sim/lost_bytes.h"
 #include "tests/sim/model.h"
 #include "tests/sim/node_faults.h"
@@ -121,7 +125,8 @@ class Simulation {
         beside_(seed ^ 0xF01D),
         ages_(series_options(seed).purge_after_s > 0),
         series_(cluster_, seed ^ 0x5E21E5, series_options(seed), complain_one(), note_one()),
-        directories_(cluster_, seed ^ 0xD12EC7, 1 + seed % 2, complain_one(), note_one()) {
+        directories_(cluster_, seed ^ 0xD12EC7, 1 + seed % 2, complain_one(), note_one()),
+        leases_(cluster_, seed ^ 0x1EA5E5, complain_one(), note_one()) {
     for (std::size_t i = 0; i < kFolders; ++i) {
       folders_.push_back(std::make_unique<FolderScript>(
           cluster_, fmt::format("work{}", i), seed * kFolders + i, complain_one(), note_one()));
@@ -234,6 +239,7 @@ class Simulation {
   std::vector<std::unique_ptr<FolderScript>> folders_;
   SeriesScript series_;
   DirectoryScript directories_;
+  LeaseScript leases_;
   std::vector<std::unique_ptr<PlainClient>> clients_;
   std::uint64_t clients_made_ = 0;
   std::map<std::uint64_t, Running> running_;
@@ -258,6 +264,9 @@ void Simulation::add_client() {
         complain(check_grants(cluster_, all, who));
         note(who.known().size());
       }));
+  clients_.back()->on_recall = [this](PlainClient& client, FileId directory) {
+    leases_.recalled(client, directory);
+  };
 }
 
 PlainClient* Simulation::pick_client() {
@@ -458,12 +467,13 @@ void Simulation::start_beside() {
   }
   if (beside_.chance(1, 2)) series_.start_one(client);
   directories_.start_one(client);
+  leases_.start_one(client);
   if (beside_.chance(1, 20)) ask_about_pool(cluster_, client, beside_, complain_one());
   if (beside_.chance(1, 40)) check_metrics(cluster_, complain_one());
 }
 
 bool Simulation::beside_idle() const {
-  return series_.idle() && directories_.idle() &&
+  return series_.idle() && directories_.idle() && leases_.idle() &&
          std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
@@ -492,6 +502,7 @@ void Simulation::kill_client() {
   for (const auto& each : folders_) each->client_died(*dead);
   series_.client_died(*dead);
   directories_.client_died(*dead);
+  leases_.client_died(*dead);
   swarm_.happened(Event::kKillClient);
   add_client();
 }

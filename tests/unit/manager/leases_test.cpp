@@ -56,6 +56,7 @@ class Holder : public TestClient {
     if (!reply->granted) return false;
     holder = reply->holder;
     next_file = reply->first_number.value;
+    batch = reply->newest_batch;
     return true;
   }
   msg::NameChange add(FileId parent, const std::string& name, Kind kind = Kind::kAddFile) {
@@ -100,7 +101,7 @@ class Holder : public TestClient {
     return count;
   }
 
-  ClientId holder;
+  std::uint64_t holder = 0;
   std::uint64_t next_file = 0;
   std::uint64_t batch = 0;
 };
@@ -114,7 +115,7 @@ struct Two {
     directory = first->make_directory("d");
     REQUIRE(first->lease(directory));
   }
-  ClientId holder_of(FileId id) const { return world.service->state().name_leases().holder(id); }
+  ClientId holder_of(FileId id) const { return world.service->state().name_leases().client(id); }
   Result<FileId> look(TestClient& client, const std::string& name) {
     const auto found = client.call(msg::Lookup{client.id, directory, name});
     if (!found) return fail(found.error());
@@ -524,24 +525,39 @@ TEST_CASE("the holder opens a session for a file under the number that it has gi
   CHECK(two.second->call(open).error().code == Code::kStale);
 }
 
+TEST_CASE("a late batch of leases that have ended is not applied to later leases") {
+  Two two;
+  Holder& first = *two.first;
+  const msg::ApplyNames late{first.id, first.holder, 1, {first.add(two.directory, "a")}};
+  const auto looked = send(two.world, *two.second, msg::Lookup{two.second->id, two.directory, "a"});
+  pass(two.world, {&first, two.second.get()}, LeaseService::kRecallTime + 1s);
+  CHECK(code_of(looked) == Code::kNotFound);
+  pass(two.world, {&first, two.second.get()}, 2 * limits::kCacheLease + 500ms);
+  REQUIRE(first.lease(two.directory));
+  CHECK(first.call(late).error().code == Code::kStale);
+  CHECK_FALSE(two.look(first, "a"));
+  CHECK(first.apply({first.add(two.directory, "b")}));
+}
+
 TEST_CASE("a snapshot has the leases and the holders' newest batches") {
   State state;
   REQUIRE(state.apply(AddDirectory{{20}, kRootFile, "d", 0755, 1, 2, 9}));
   REQUIRE(state.apply(AddDirectory{{21}, kRootFile, "e", 0755, 1, 2, 9}));
-  REQUIRE(state.apply(LeaseNames{{20}, {40}}));
-  REQUIRE(state.apply(LeaseNames{{21}, {41}}));
-  CHECK_FALSE(state.apply(LeaseNames{{20}, {41}}));
-  REQUIRE(state.apply(ApplyNames{{40}, 1, {}}));
-  REQUIRE(state.apply(ApplyNames{{40}, 2, {}}));
-  CHECK_FALSE(state.apply(ApplyNames{{40}, 2, {}}));
-  CHECK_FALSE(state.apply(ApplyNames{{42}, 1, {}}));
-  REQUIRE(state.apply(EndLeases{{41}, {{21}}}));
+  REQUIRE(state.apply(LeaseNames{{20}, 70, {40}}));
+  REQUIRE(state.apply(LeaseNames{{21}, 71, {41}}));
+  CHECK_FALSE(state.apply(LeaseNames{{20}, 71, {41}}));
+  CHECK_FALSE(state.apply(LeaseNames{{}, 70, {41}}));
+  REQUIRE(state.apply(ApplyNames{70, 1, {}}));
+  REQUIRE(state.apply(ApplyNames{70, 2, {}}));
+  CHECK_FALSE(state.apply(ApplyNames{70, 2, {}}));
+  CHECK_FALSE(state.apply(ApplyNames{72, 1, {}}));
+  REQUIRE(state.apply(EndLeases{71, {{21}}}));
   State again;
   state.snapshot([&](const Command& command) { REQUIRE(again.apply(command)); });
   CHECK(again.name_leases().directories() == state.name_leases().directories());
   CHECK(again.name_leases().holders() == state.name_leases().holders());
-  CHECK(again.name_leases().newest_batch({40}) == 2);
-  REQUIRE(again.apply(EndLeases{{40}, {}}));
-  CHECK_FALSE(again.name_leases().is_holder({40}));
-  CHECK_FALSE(again.name_leases().holder({20}));
+  CHECK(again.name_leases().find(70)->newest_batch == 2);
+  REQUIRE(again.apply(EndLeases{70, {}}));
+  CHECK(again.name_leases().find(70) == nullptr);
+  CHECK_FALSE(again.name_leases().client({20}));
 }

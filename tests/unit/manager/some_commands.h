@@ -100,9 +100,9 @@ inline std::vector<Command> one_of_each() {
       RestoreLink{{10}, {20}, "l", true, true},
       NameHeld{{22}},
       Closed{{10}, true},
-      LeaseNames{{20}, {40}, 3},
-      EndLeases{{40}, {{20}}},
-      ApplyNames{{40}, 4, {{named, 2}}, true}};
+      LeaseNames{{20}, 70, {40}, 3},
+      EndLeases{70, {{20}}},
+      ApplyNames{70, 4, {{named, 2}}, true}};
 }
 
 }  // namespace stdchk::manager::test
