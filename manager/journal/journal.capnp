@@ -439,7 +439,7 @@ struct EndLeases {
 struct ApplyNames {
   # A batch of changes by the holder of the directories. At the first change that does not fit, the rest of the batch
   # is dropped, and all leases of the holder end.
-  struct Change {
+  struct Item {
     change :group $type("stdchk::msg::NameChange") {
       kind @0 :UInt8 $type("msg::NameChangeKind");
       parent @1 :UInt64 $type("FileId");
@@ -461,7 +461,7 @@ struct ApplyNames {
   }
   holder @0 :UInt64;
   number @1 :UInt64;
-  changes @2 :List(Change);
+  changes @2 :List(Item);
   mirror @3 :Bool;
 }
 
