@@ -19,6 +19,7 @@
 #include "core/files/pool_files.h"
 #include "core/objects/credentials.h"
 #include "core/objects/object_place.h"
+#include "core/policy/image_placement.h"
 #include "core/runtime/confinement.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
@@ -415,6 +416,9 @@ std::optional<int> Process::configure() {
   config_.policy = std::move(*policy);
   if (flags_.redundancy.copies > 0)
     config_.policy.apply({{{PolicyKey::kCopies, flags_.redundancy.copies}}});
+  if (const auto refused = check_together(config_.policy)) {
+    return fail_with(fmt::format("--copies and --policy: {}", refused->text));
+  }
   const auto copies = static_cast<std::uint32_t>(config_.policy.get(PolicyKey::kCopies));
   if (!flags_.redundancy.topology.empty()) {
     auto topology = Topology::read(flags_.redundancy.topology);

@@ -28,8 +28,8 @@ enum class Acl : std::uint8_t {
 };
 
 /// Sets owner, mode and modification time of the file or folder behind `fd`, which may have been
-/// opened with O_PATH. Without the right to change the owner, this is no
-/// error, and mode_without_widening() gives the mode.
+/// opened with O_PATH. A symbolic link gets owner and time: Linux knows no mode of links. Without
+/// the right to change the owner, this is no error, and mode_without_widening() gives the mode.
 Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path, Acl acl);
 
 }  // namespace stdchk::benefactor

@@ -37,32 +37,22 @@ std::uint32_t mode_without_widening(std::uint32_t mode, bool uid_is_right, bool 
   return special | user << 6 | group << 3 | other;
 }
 
-Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path, Acl acl) {
-  // A path below /proc/self/fd reaches the open file itself: no link is followed, and the file's
-  // mode does not matter.
-  const std::string self = fmt::format("/proc/self/fd/{}", fd);
+namespace {
+
+/// Gives the file at `self`, a path below /proc/self/fd, to its owner. Without the right to do so,
+/// the file keeps its owner.
+Outcome<void> set_owner(const std::string& self, const Wanted& wanted, std::string_view path) {
   const auto is_refused = [] { return errno == EPERM || errno == EINVAL; };
-  // The owner first: a change of owner clears the set-id bits.
-  if (::chown(self.c_str(), wanted.uid, wanted.gid) != 0) {
-    if (!is_refused()) return storage_problem("setting the owner of", path, errno);
-    // A user may give a file to a group that he belongs to.
-    if (::chown(self.c_str(), static_cast<uid_t>(-1), wanted.gid) != 0 && !is_refused()) {
-      return storage_problem("setting the group of", path, errno);
-    }
+  if (::chown(self.c_str(), wanted.uid, wanted.gid) == 0) return {};
+  if (!is_refused()) return storage_problem("setting the owner of", path, errno);
+  // A user may give a file to a group that he belongs to.
+  if (::chown(self.c_str(), static_cast<uid_t>(-1), wanted.gid) != 0 && !is_refused()) {
+    return storage_problem("setting the group of", path, errno);
   }
-  struct stat now {};
-  if (::fstat(fd, &now) != 0) return storage_problem("looking at", path, errno);
-  if (acl == Acl::kNone) {
-    for (const char* name : {"system.posix_acl_access", "system.posix_acl_default"}) {
-      if (::removexattr(self.c_str(), name) != 0 && errno != ENODATA && errno != EOPNOTSUPP &&
-          errno != EACCES && errno != EINVAL) {
-        return storage_problem("removing the access list of", path, errno);
-      }
-    }
-  }
-  const std::uint32_t mode = mode_without_widening(wanted.mode & 07777, now.st_uid == wanted.uid,
-                                                   now.st_gid == wanted.gid);
-  if (::chmod(self.c_str(), mode) != 0) return storage_problem("setting the mode of", path, errno);
+  return {};
+}
+
+Outcome<void> set_time(const std::string& self, const Wanted& wanted, std::string_view path) {
   std::int64_t seconds = wanted.mtime_ns / 1'000'000'000;
   std::int64_t rest = wanted.mtime_ns % 1'000'000'000;
   if (rest < 0) {
@@ -74,6 +64,31 @@ Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path
     return storage_problem("setting the time of", path, errno);
   }
   return {};
+}
+
+}  // namespace
+
+Outcome<void> set_attributes(int fd, const Wanted& wanted, std::string_view path, Acl acl) {
+  // A path below /proc/self/fd reaches the open file itself, also a symbolic link. No link is
+  // followed, and the file's mode does not matter.
+  const std::string self = fmt::format("/proc/self/fd/{}", fd);
+  // The owner first: a change of owner clears the set-id bits.
+  if (auto set = set_owner(self, wanted, path); !set) return set;
+  struct stat now {};
+  if (::fstat(fd, &now) != 0) return storage_problem("looking at", path, errno);
+  if (S_ISLNK(now.st_mode)) return set_time(self, wanted, path);
+  if (acl == Acl::kNone) {
+    for (const char* name : {"system.posix_acl_access", "system.posix_acl_default"}) {
+      if (::removexattr(self.c_str(), name) != 0 && errno != ENODATA && errno != EOPNOTSUPP &&
+          errno != EACCES && errno != EINVAL) {
+        return storage_problem("removing the access list of", path, errno);
+      }
+    }
+  }
+  const std::uint32_t mode = mode_without_widening(wanted.mode & 07777, now.st_uid == wanted.uid,
+                                                   now.st_gid == wanted.gid);
+  if (::chmod(self.c_str(), mode) != 0) return storage_problem("setting the mode of", path, errno);
+  return set_time(self, wanted, path);
 }
 
 namespace {
@@ -186,6 +201,26 @@ Done mirror_remove(const Mirror& in, int flags) {
   return sync_folder(place->folder, place->path);
 }
 
+/// Sets the attributes of a symbolic link, FIFO or socket, as far as the file system keeps them.
+/// Nobody reads bytes of a checkpoint there, so a missing attribute fails no change.
+Done set_attributes_of_special(const Place& place, int fd, const msg::MirrorChange& change) {
+  auto set = set_attributes(fd, wanted_of(change), place.path, Acl::kKept);
+  if (set) return set;
+  const int number = set.error().error.os_errno;
+  const bool is_unsupported = number == EPERM || number == EACCES || number == EINVAL ||
+                              number == ENOSYS || number == EOPNOTSUPP;
+  return is_unsupported ? Done() : set;
+}
+
+/// Gives `made`, a new file with a temporary name, the attributes of the pool's file and its name.
+Done name_special(const Place& made, const Place& place, const msg::MirrorChange& change) {
+  const Descriptor file(
+      ::openat(made.folder.get(), made.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!file) return storage_problem("opening", place.path, errno);
+  if (auto set = set_attributes_of_special(place, file.get(), change); !set) return set;
+  return rename_place(made, place);
+}
+
 /// A user who may write to the folder may have replaced the drained file by another user's file.
 /// That file keeps its owner and its mode.
 Done mirror_attributes(const Mirror& in) {
@@ -198,7 +233,7 @@ Done mirror_attributes(const Mirror& in) {
   if (!file) return storage_problem("opening", place->path, errno);
   struct stat there {};
   if (::fstat(file.get(), &there) != 0) return storage_problem("opening", place->path, errno);
-  if (S_ISLNK(there.st_mode) || S_ISCHR(there.st_mode) || S_ISBLK(there.st_mode)) return {};
+  if (S_ISCHR(there.st_mode) || S_ISBLK(there.st_mode)) return {};
   if (!in.directory.may_belong(in.root, there, in.change.uid) &&
       !in.directory.may_belong(in.root, there, in.change.uid_before)) {
     log::warning(
@@ -206,6 +241,9 @@ Done mirror_attributes(const Mirror& in) {
         "replaced after the drain, so it keeps its owner and mode",
         place->path, there.st_uid, in.change.uid);
     return {};
+  }
+  if (!S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) {
+    return set_attributes_of_special(*place, file.get(), in.change);
   }
   return set_attributes(file.get(), wanted_of(in.change), place->path, Acl::kKept);
 }
@@ -276,10 +314,7 @@ Done mirror_symlink(const Mirror& in) {
   if (::symlinkat(target.c_str(), made->folder.get(), made->name.c_str()) != 0) {
     return storage_problem("making the link", place->path, errno);
   }
-  // Only root may give a link to its owner. A link's owner opens nothing, so a failure is no fault.
-  [[maybe_unused]] const int given = ::fchownat(made->folder.get(), made->name.c_str(), change.uid,
-                                                change.gid, AT_SYMLINK_NOFOLLOW);
-  return rename_place(*made, *place);
+  return name_special(*made, *place, change);
 }
 
 /// Two names of one file in the drain directory. The new name never is without a file.
@@ -331,16 +366,10 @@ Done mirror_special(const Mirror& in) {
   if (!made) return problem(made.error());
   made->name += ".special";
   ::unlinkat(made->folder.get(), made->name.c_str(), 0);
-  const mode_t bits = static_cast<mode_t>(change.mode) & 0777;
-  if (::mknodat(made->folder.get(), made->name.c_str(), type | bits, 0) != 0) {
+  if (::mknodat(made->folder.get(), made->name.c_str(), type | 0600, 0) != 0) {
     return storage_problem("making the special file", place->path, errno);
   }
-  // Only root may give a file to its owner. No program reads bytes of a FIFO or socket, so a
-  // failure is no fault.
-  [[maybe_unused]] const int given = ::fchownat(made->folder.get(), made->name.c_str(), change.uid,
-                                                change.gid, AT_SYMLINK_NOFOLLOW);
-  [[maybe_unused]] const int set = ::fchmodat(made->folder.get(), made->name.c_str(), bits, 0);
-  return rename_place(*made, *place);
+  return name_special(*made, *place, change);
 }
 
 Done drop_old_temporaries(const Mirror& in) {

@@ -16,7 +16,6 @@
 #include "benefactor/drain/drain_paths.h"
 #include "benefactor/drain/piece_check.h"
 #include "benefactor/drain/striping.h"
-#include "benefactor/memory/chunk_check.h"
 #include "core/base/limits.h"
 #include "core/base/mutex.h"
 #include "core/chunk/naming.h"
@@ -108,14 +107,7 @@ Outcome<ByteSpan> FileDrainer::load_piece(Writing& writing, std::uint32_t index)
     }
     return differs_from_base(piece, copy) ? ByteSpan{} : ByteSpan(copy);
   }
-  const ExpectedChunk expected{piece.extent_offset, piece.chunk_length, piece.crc, piece.name};
-  const auto extent = find_extent(arena_, expected);
-  if (!extent) return invalid(fmt::format("Piece {} does not lie in the arena.", index));
-  // No later step reads the arena: others may free and overwrite the chunk at any time.
-  const auto copy = std::span(writing.buffer).first(extent->size());
-  std::ranges::copy(*extent, copy.begin());
-  if (!check_chunk(copy, expected)) return ByteSpan{};
-  return ByteSpan(copy.subspan(limits::kExtentHeaderBytes + piece.chunk_offset, piece.length));
+  return load_from_arena(arena_, writing.request, index, writing.buffer);
 }
 
 Outcome<void> FileDrainer::write_piece(Writing& writing, std::uint32_t index) {
@@ -238,7 +230,7 @@ Outcome<msg::DrainPieces::Reply> FileDrainer::compare(Writing& writing) {
   if (auto opened = open_base(writing, *root); !opened) return problem(opened.error());
   if (!writing.base) return invalid("A comparison needs the path of a drained file.");
   ::posix_fadvise(writing.base.get(), 0, 0, POSIX_FADV_DONTNEED);
-  writing.buffer.resize(limits::kChunkBytesMax);
+  writing.buffer.resize(buffer_bytes(writing.request));
   for (std::uint32_t i = 0; i < writing.request.pieces.size(); ++i) {
     if (auto going = give_up_check(writing.deadline); !going) return problem(going.error());
     if (writing.request.pieces[i].extent_offset != msg::kNoExtent) {
@@ -257,9 +249,7 @@ Outcome<msg::DrainPieces::Reply> FileDrainer::write_pieces(const msg::DrainPiece
   Writing writing{request, deadline, {}, {}, {}, {}, {}, {}};
   if (request.number == 0) return compare(writing);
   if (auto opened = open_files(writing); !opened) return problem(opened.error());
-  std::uint32_t largest = 0;
-  for (const auto& piece : request.pieces) largest = std::max(largest, piece.chunk_length);
-  writing.buffer.resize(limits::kExtentHeaderBytes + largest);
+  writing.buffer.resize(buffer_bytes(request));
   writing.crcs.resize(request.pieces.size());
   if (auto written = write_and_sync(writing); !written) return problem(written.error());
   if (auto verified = verify(writing); !verified) return problem(verified.error());

@@ -11,7 +11,6 @@
 #include "benefactor/drain/object_mirror.h"
 #include "benefactor/drain/piece_check.h"
 #include "benefactor/drain/staged_pieces.h"
-#include "benefactor/memory/chunk_check.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/chunk/naming.h"
@@ -80,39 +79,28 @@ Outcome<void> ObjectDrainer::give_up_check(Time deadline) const {
   return {};
 }
 
-/// Returns a piece's bytes, checked; none when they are corrupt.
-Outcome<std::vector<std::byte>> ObjectDrainer::load_piece(ObjectStore& store,
-                                                          const msg::DrainPieces& request,
-                                                          std::uint32_t index, Time deadline) {
+/// Brings a piece's bytes into the buffer, checked. Returns none when they are corrupt.
+Outcome<ByteSpan> ObjectDrainer::load_piece(ObjectStore& store, const msg::DrainPieces& request,
+                                            std::uint32_t index, MutableByteSpan buffer,
+                                            Time deadline) {
   const msg::DrainPiece& piece = request.pieces[index];
-  if (piece.extent_offset == msg::kNoExtent) {
-    if (auto parts = split_path(request.base_path); !parts) return problem(parts.error());
-    std::vector<std::byte> bytes(piece.length);
-    const auto got = store.get(key_of(request.base_path), {piece.file_offset, bytes}, deadline);
-    if (!got) return store_problem(got.error());
-    if (differs_from_base(piece, bytes)) bytes.clear();
-    return bytes;
-  }
-  const ExpectedChunk expected{piece.extent_offset, piece.chunk_length, piece.crc, piece.name};
-  const auto extent = find_extent(arena_, expected);
-  if (!extent) return invalid(fmt::format("Piece {} does not lie in the arena.", index));
-  // No later step reads the arena: others may free and overwrite the chunk at any time.
-  std::vector<std::byte> copy(extent->begin(), extent->end());
-  if (!check_chunk(copy, expected)) return std::vector<std::byte>();
-  const auto from = copy.begin() + limits::kExtentHeaderBytes + piece.chunk_offset;
-  copy.erase(copy.begin(), from);
-  copy.resize(piece.length);
-  return copy;
+  if (piece.extent_offset != msg::kNoExtent) return load_from_arena(arena_, request, index, buffer);
+  if (auto parts = split_path(request.base_path); !parts) return problem(parts.error());
+  const auto bytes = buffer.first(piece.length);
+  const auto got = store.get(key_of(request.base_path), {piece.file_offset, bytes}, deadline);
+  if (!got) return store_problem(got.error());
+  return differs_from_base(piece, bytes) ? ByteSpan{} : ByteSpan(bytes);
 }
 
 /// Puts the pieces into one staged object.
 Outcome<void> ObjectDrainer::stage(ObjectStore& store, const msg::DrainPieces& request,
                                    msg::DrainPieces::Reply& reply, Time deadline) {
+  std::vector<std::byte> buffer(buffer_bytes(request));
   std::vector<std::byte> bytes;
   std::vector<StagedPiece> pieces;
   for (std::uint32_t i = 0; i < request.pieces.size(); ++i) {
     if (auto going = give_up_check(deadline); !going) return going;
-    const auto piece = load_piece(store, request, i, deadline);
+    const auto piece = load_piece(store, request, i, buffer, deadline);
     if (!piece) return problem(piece.error());
     if (piece->empty()) {
       reply.corrupt.push_back(i);
@@ -144,12 +132,13 @@ Outcome<msg::DrainPieces::Reply> ObjectDrainer::write_pieces(const msg::DrainPie
     }
     return reply;
   }
+  std::vector<std::byte> buffer(buffer_bytes(request));
   for (std::uint32_t i = 0; i < request.pieces.size(); ++i) {
     if (auto going = give_up_check(deadline); !going) return problem(going.error());
     if (request.pieces[i].extent_offset != msg::kNoExtent) {
       return invalid("A comparison reads no extents.");
     }
-    const auto piece = load_piece(**opened, request, i, deadline);
+    const auto piece = load_piece(**opened, request, i, buffer, deadline);
     if (!piece) return problem(piece.error());
     if (piece->empty()) reply.corrupt.push_back(i);
   }

@@ -37,7 +37,7 @@ namespace stdchk::benefactor {
 /// Owns: assemblies that wait for the repeat of their finish(), at most kAssembliesMax; the names of
 /// the last finished attempts; the open store. Threads: any; two calls for one path at once are the caller's mistake.
 /// Errors: kDeadline of finish(): the manager repeats the request, and the work goes on.
-/// Limits: a piece request has a buffer of its bytes; a finish see ObjectAssembly.
+/// Limits: a piece request has a buffer of its bytes, and one of its largest chunk; a finish see ObjectAssembly.
 class ObjectDrainer final : public Drainer {
  public:
   static constexpr std::size_t kAssembliesMax = 8;
@@ -67,8 +67,8 @@ class ObjectDrainer final : public Drainer {
   std::string staging_of(FileId file, std::uint64_t number) const;
   ObjectAssembly::Means means(ObjectStore& store);
   Outcome<void> give_up_check(Time deadline) const;
-  Outcome<std::vector<std::byte>> load_piece(ObjectStore& store, const msg::DrainPieces& request,
-                                             std::uint32_t index, Time deadline);
+  Outcome<ByteSpan> load_piece(ObjectStore& store, const msg::DrainPieces& request,
+                               std::uint32_t index, MutableByteSpan buffer, Time deadline);
   Outcome<void> stage(ObjectStore& store, const msg::DrainPieces& request,
                       msg::DrainPieces::Reply& reply, Time deadline);
   static Outcome<bool> is_made(ObjectStore& store, const ObjectAssembly::Goal& goal,

@@ -1,7 +1,11 @@
 #include "benefactor/drain/piece_check.h"
 
-#include <algorithm>
+#include <fmt/core.h>
 
+#include <algorithm>
+#include <cerrno>
+
+#include "benefactor/memory/chunk_check.h"
 #include "core/base/limits.h"
 #include "core/chunk/naming.h"
 
@@ -20,6 +24,27 @@ bool is_valid(const msg::DrainPiece& piece) {
 bool is_in_limits(const msg::DrainPieces& request) {
   return request.file && request.pieces.size() <= limits::kMapPageSlicesMax &&
          std::ranges::all_of(request.pieces, is_valid);
+}
+
+std::size_t buffer_bytes(const msg::DrainPieces& request) {
+  std::uint32_t largest = 0;
+  for (const auto& piece : request.pieces) largest = std::max(largest, piece.chunk_length);
+  return limits::kExtentHeaderBytes + largest;
+}
+
+Outcome<ByteSpan> load_from_arena(ByteSpan arena, const msg::DrainPieces& request,
+                                  std::uint32_t index, MutableByteSpan buffer) {
+  const msg::DrainPiece& piece = request.pieces[index];
+  const ExpectedChunk expected{piece.extent_offset, piece.chunk_length, piece.crc, piece.name};
+  const auto extent = find_extent(arena, expected);
+  if (!extent) {
+    return problem(Code::kInvalidArgument, "benefactor.drain", EINVAL,
+                   fmt::format("Piece {} does not lie in the arena.", index));
+  }
+  const auto copy = buffer.first(extent->size());
+  std::ranges::copy(*extent, copy.begin());
+  if (!check_chunk(copy, expected)) return ByteSpan{};
+  return ByteSpan(copy.subspan(limits::kExtentHeaderBytes + piece.chunk_offset, piece.length));
 }
 
 bool differs_from_base(const msg::DrainPiece& piece, ByteSpan bytes) {

@@ -9,6 +9,7 @@
 #include "client/library/objects.h"
 #include "client/library/paths.h"
 #include "core/policy/image_name.h"
+#include "core/policy/image_placement.h"
 #include "core/policy/policy.h"
 
 using namespace stdchk::client::library;
@@ -122,8 +123,8 @@ int stdchk_policy_set(stdchk_pool* pool, const char* folder, const char* setting
 ssize_t stdchk_policy_get(stdchk_pool* pool, const char* path, const char* key, char* value,
                           size_t size) {
   const auto known = std::ranges::find_if(
-      stdchk::kPolicyKeys, [&](const auto each) { return stdchk::policy_name(each) == key; });
-  if (known == std::end(stdchk::kPolicyKeys)) {
+      stdchk::kAllPolicyKeys, [&](const auto each) { return stdchk::policy_name(each) == key; });
+  if (known == stdchk::kAllPolicyKeys.end()) {
     return failed(Code::kInvalidArgument,
                   std::string("stdchk_policy_get: there is no setting ") + key + ".");
   }

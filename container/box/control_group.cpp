@@ -6,10 +6,15 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 #include <vector>
 
 #include "container/box/processes.h"
+#include "core/base/log.h"
+#include "core/base/process_id.h"
 
 namespace stdchk::container {
 namespace {
@@ -19,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr const char* kRoot = "/sys/fs/cgroup";
 constexpr std::uint64_t kPeriodUs = 100'000;
 constexpr std::array kControllers{"memory", "cpu", "pids"};
+constexpr auto kRemovalTurn = std::chrono::milliseconds(10);
+constexpr std::size_t kNamedMax = 8;  ///< processes that an error names
 
 bool is_version_2() { return ::access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0; }
 
@@ -42,7 +49,36 @@ Outcome<void> write_to(const std::string& path, const std::string& text) {
   return {};
 }
 
+/// "7 (python3, state D)" for each process of the group.
+std::string processes_in(const std::string& path) {
+  std::ifstream list(path + "/cgroup.procs");
+  std::string text;
+  std::size_t named = 0;
+  for (pid_t pid = 0; list >> pid;) {
+    if (++named > kNamedMax) return text + ", and others";
+    std::string name;
+    std::getline(std::ifstream(fmt::format("/proc/{}/comm", pid)), name);
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{} ({}, state {})", pid, name, read_process_state(pid).state);
+  }
+  return text.empty() ? "processes of another namespace, or groups" : text;
+}
+
 }  // namespace
+
+Outcome<void> remove_group(const std::string& path, std::chrono::steady_clock::time_point until) {
+  const auto began = std::chrono::steady_clock::now();
+  for (;;) {
+    if (::rmdir(path.c_str()) == 0 || errno == ENOENT) return {};
+    if (errno != EBUSY) return problem(errno_text(path));
+    if (std::chrono::steady_clock::now() >= until) break;
+    std::this_thread::sleep_for(kRemovalTurn);
+  }
+  return problem(fmt::format(
+      "the control group {} stays after {} ms. In it: {}. End them, then remove it with rmdir",
+      path, (std::chrono::steady_clock::now() - began) / std::chrono::milliseconds(1),
+      processes_in(path)));
+}
 
 ControlGroup::ControlGroup(const std::string& tag, std::uint32_t box)
     : name_(begin_of(tag) + std::to_string(box)) {}
@@ -95,17 +131,22 @@ Outcome<void> ControlGroup::add(pid_t init) const {
 
 void ControlGroup::remove() {
   if (!made_) return;
-  for (const std::string& parent : parents()) ::rmdir((parent + "/" + name_).c_str());
+  const auto until = std::chrono::steady_clock::now() + kRemovalMax;
+  for (const std::string& parent : parents()) {
+    const auto removed = remove_group(parent + "/" + name_, until);
+    if (!removed) log::warning("{}", removed.error().text);
+  }
   made_ = false;
 }
 
-void remove_control_groups(const std::string& tag) {
+void remove_control_groups(const std::string& tag, Duration patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
   std::error_code ignored;
   for (const std::string& parent : parents()) {
     for (const auto& entry : fs::directory_iterator(parent, ignored)) {
-      if (entry.path().filename().string().starts_with(begin_of(tag))) {
-        ::rmdir(entry.path().c_str());
-      }
+      if (!entry.path().filename().string().starts_with(begin_of(tag))) continue;
+      const auto removed = remove_group(entry.path().string(), until);
+      if (!removed) log::warning("{}", removed.error().text);
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <sstream>
@@ -15,6 +16,9 @@
 
 namespace stdchk::container {
 namespace {
+
+/// Longest wait for the end of the processes of a group. The kernel ends them without help.
+constexpr auto kGroupsMax = std::chrono::seconds(60);
 
 std::string read_all(int fd) {
   std::string text;
@@ -38,7 +42,7 @@ std::string read_all(int fd) {
     const auto network = parse_network(text);
     if (network) JobNetwork(*network).remove_after(tag);
   }
-  remove_control_groups(tag);
+  remove_control_groups(tag, kGroupsMax);
   // The job's folder goes, too, where it is empty now: on hosts without the coordinator.
   ::rmdir(work.c_str());
   ::rmdir(std::filesystem::path(work).parent_path().c_str());

@@ -460,6 +460,82 @@ struct ListSets $title("list sets") $kind(asks) $route(clientToManager) {
   }
 }
 
+# ---- leases on directories ---------------------------------------------------------------------
+
+struct LeaseDirectory $title("lease directory") $kind(instructs) $route(clientToManager) {
+  # Asks for a lease on a directory that this client alone uses. Until the lease ends, other clients' requests about
+  # the directory wait. The holder may answer changes of names itself, and sends them with ApplyNames
+  # (docs/decisions/0075-names-in-batches.md). It fetches the names with ReadDirectory.
+  client @0 :UInt64 $type("ClientId");
+  directory @1 :UInt64 $type("FileId");
+  numbers @2 :UInt32;  # how many numbers for new files the client wants
+  struct Reply {
+    granted @0 :Bool;  # false: others use the directory, or the manager itself changes its names
+    holder @1 :UInt64;
+    # Names all leases that the client has, until it loses them. Later leases of the client have another number.
+    firstNumber @2 :UInt64 $type("FileId");  # of the numbers for new files
+    numberCount @3 :UInt32;
+    nameBytesMax @4 :UInt32;  # a longer name in this directory is refused
+    wallNs @5 :Int64;         # the manager's time, from which the client counts on
+    newestBatch @6 :UInt64;   # The holder's next batch has the number behind it.
+  }
+}
+
+enum NameChangeKind {
+  # The kind of a change in a batch. Which fields of NameChange count, stands behind each.
+  invalid @0;
+  addFile @1;          # a regular file without bytes: parent, name, file, mode, uid, gid
+  addDirectory @2;     # the same, and `lease`
+  addSymlink @3;       # the same without mode, and `target`
+  removeFile @4;       # any name but a directory's: parent, name, file
+  removeDirectory @5;  # parent, name, file
+  rename @6;           # parent, name, file; to `toParent`, `toName`, which may exist
+  attributes @7;       # file, mask, and what the mask names
+}
+
+struct NameChange {
+  # A change that the holder of a directory has answered already.
+  kind @0 :NameChangeKind;
+  parent @1 :UInt64 $type("FileId");
+  name @2 :Data $max("kNameBytesMax");
+  file @3 :UInt64 $type("FileId");
+  # The number of the new file, or of the file that is changed. The manager compares it with what it knows.
+  toParent @4 :UInt64 $type("FileId");
+  toName @5 :Data $max("kNameBytesMax");
+  mask @6 :UInt32;  # SetMask bits, as in SetAttributes
+  mode @7 :UInt32;
+  uid @8 :UInt32;
+  gid @9 :UInt32;
+  atimeNs @10 :Int64;
+  mtimeNs @11 :Int64;
+  timeNs @12 :Int64;  # when the holder answered: the file's and the directory's new time of change
+  target @13 :Data $max("kSymlinkBytesMax");
+  lease @14 :Bool;  # The new directory is leased to the holder, too.
+}
+
+struct ApplyNames $title("apply names") $kind(instructs) $route(clientToManager) {
+  # The holder's changes since its last batch, in order. The answer comes when they are durable. A batch with the
+  # number of an earlier one is answered, and not applied again. kStale means that the leases have ended. Then the
+  # changes of the batch are lost.
+  client @0 :UInt64 $type("ClientId");
+  holder @1 :UInt64;  # as in the reply to LeaseDirectory, perhaps that of an earlier manager
+  number @2 :UInt64;  # counts the holder's batches, over all its directories, from 1 on
+  changes @3 :List(NameChange) $max("kDirectoryPageMax");
+  numbers @4 :UInt32;  # how many more numbers for new files the client wants
+  struct Reply {
+    firstNumber @0 :UInt64 $type("FileId");
+    numberCount @1 :UInt32;
+  }
+}
+
+struct ReturnLease $title("return lease") $kind(instructs) $route(clientToManager) {
+  # Ends leases, behind the last ApplyNames. The manager answers when that is durable; others' requests go on then.
+  client @0 :UInt64 $type("ClientId");
+  holder @1 :UInt64;
+  directories @2 :List(UInt64) $items("FileId") $max("kListItemsMax");
+  struct Reply {}
+}
+
 # ---- locks -------------------------------------------------------------------------------------
 
 enum LockSpace {
@@ -619,6 +695,9 @@ struct OpenSession $title("open") $kind(opens) $route(clientToManager) {
   wantBytes @9 :UInt64;      # of grants to send along; 0: none
   copies @10 :UInt32;        # the number of a Redundancy; 0: as the folder or the pool says
   waitsForCopies @11 :Bool;  # its close waits for all copies, whatever the folder says
+  number @12 :UInt64 $type("FileId");
+  # To create in a directory that the client holds: the number of the file, of LeaseDirectory. None: the manager
+  # chooses it.
   struct Reply {
     session @0 :UInt64 $type("SessionId");
     created @1 :Bool;
@@ -1192,6 +1271,8 @@ struct Invalidate {
   # Files with changed attributes or a new version.
   benefactorsChanged @2 :Bool;
   fenced @3 :List(UInt64) $items("SessionId") $max("kListItemsMax");  # sessions that the manager ended
+  recalled @4 :List(UInt64) $items("FileId") $max("kListItemsMax");
+  # Directories whose leases this client has to return: another client waits.
 }
 
 # ---- containers --------------------------------------------------------------------------------
@@ -1367,6 +1448,9 @@ struct Request $Say.envelope {
     setLock @61 :SetLock;
     cancelLock @62 :CancelLock;
     getLock @63 :GetLock;
+    leaseDirectory @64 :LeaseDirectory;
+    applyNames @65 :ApplyNames;
+    returnLease @66 :ReturnLease;
   }
 }
 
@@ -1440,6 +1524,9 @@ struct Reply $Say.envelope {
     setLock @64 :SetLock.Reply;
     cancelLock @65 :CancelLock.Reply;
     getLock @66 :GetLock.Reply;
+    leaseDirectory @67 :LeaseDirectory.Reply;
+    applyNames @68 :ApplyNames.Reply;
+    returnLease @69 :ReturnLease.Reply;
   }
 }
 

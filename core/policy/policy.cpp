@@ -8,6 +8,7 @@
 #include <span>
 
 #include "core/base/units.h"
+#include "core/policy/image_placement.h"
 #include "core/policy/redundancy.h"
 
 namespace stdchk {
@@ -18,6 +19,7 @@ constexpr std::array<std::string_view, 2> kYesNo = {"no", "yes"};
 constexpr std::array<std::string_view, 4> kChunkings = {"fixed", "content", "none", "auto"};
 constexpr std::array<std::string_view, 2> kCommits = {"stored", "redundant"};
 constexpr std::array<std::string_view, 2> kProofs = {"completion", "checksum"};
+constexpr std::array<std::string_view, 2> kPlacements = {"striped", "node"};
 constexpr std::array<std::string_view, 3> kEnds = {"keep", "last", "remove"};
 
 /// The properties of a key. A value is one of `words`, where the first word stands for `least`.
@@ -129,6 +131,16 @@ constexpr Field kFields[] = {
      kProofs,
      "close() takes this as proof that a chunk is stored: the completion of the write, or a "
      "checksum that its benefactor has compared"},
+    {kPlacementKey,
+     "placement",
+     1,
+     2,
+     1,
+     {},
+     false,
+     kPlacements,
+     "where an image lies: striped over benefactors, or whole on its writer's node, with each "
+     "further copy whole on another node"},
 };
 
 const Field* field_of(PolicyKey key) {
@@ -138,6 +150,7 @@ const Field* field_of(PolicyKey key) {
 
 /// Returns true for settings that this version implements.
 bool is_built(PolicySetting setting) {
+  if (setting.key == kPlacementKey) return true;
   switch (setting.key) {
     case PolicyKey::kKeep:
     case PolicyKey::kPurgeAfter:
@@ -318,6 +331,7 @@ Outcome<Policy> parse_policy(std::string_view text) {
     std::erase_if(out.settings, [&](const auto& one) { return one.key == setting->key; });
     out.settings.push_back(*setting);
   }
+  if (const auto refused = check_together(out)) return tl::unexpected(*refused);
   return out;
 }
 
@@ -341,6 +355,19 @@ std::optional<Problem> check_setting(PolicySetting setting) {
         fmt::format("{}={} is not available in this version", field->name, format_value(setting))};
   }
   return std::nullopt;
+}
+
+std::optional<Problem> check_together(const Policy& policy) {
+  const auto copies = policy.find(PolicyKey::kCopies);
+  const auto redundancy = redundancy_of(copies.value_or(1));
+  if (placement_of(policy) != ImagePlacement::kNode || !redundancy || !redundancy->has_parity()) {
+    return std::nullopt;
+  }
+  return Problem{
+      {Code::kInvalidArgument, 0, kWhere},
+      fmt::format("placement=node does not go with copies={}: parity needs the chunks of "
+                  "an image on different nodes; use copies=2, or placement=striped",
+                  redundancy_text(*redundancy))};
 }
 
 }  // namespace stdchk

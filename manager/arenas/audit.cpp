@@ -220,7 +220,8 @@ void Audit::check_chunks() {
       report(fmt::format("it has {} references by what is not drained, {} are counted",
                          now.undrained, chunks.undrained(index)));
     }
-    if (chunk.name.is_named() && chunks.find(chunk.name, chunk.length) != index) {
+    if (chunk.name.is_named() &&
+        chunks.find(chunk.name, chunk.length, chunks.home(index)) != index) {
       report("its name does not lead to it");
     }
     const bool by_place = !chunk.name.is_named() && chunks.redundancy(index).has_parity();

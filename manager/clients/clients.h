@@ -43,8 +43,13 @@ class RecentReplies {
 };
 
 struct ClientRecord {
+  static constexpr std::size_t kNumberRangesMax = 64;
+
   ClientId id;
+  /// The client's number at an earlier manager, which it has proven; none: the client is new.
+  ClientId before;
   std::string host_name;
+  std::string host_token;
   std::string role;
   rpc::Peer* peer = nullptr;  ///< null while its link is lost
   Time last_heard{};
@@ -53,8 +58,12 @@ struct ClientRecord {
   /// The number of files it has open for reading, as last reported.
   std::uint64_t reader_count = 0;
   std::shared_ptr<RecentReplies> replies = std::make_shared<RecentReplies>();
+  /// Numbers for new files that it was given, as first number and count.
+  std::deque<std::pair<std::uint64_t, std::uint32_t>> numbers;
   msg::Invalidate invalidate;  ///< sent at the end of the reactor's turn
 
+  /// Returns true when that is the client's number, or was its number.
+  bool was(ClientId number) const { return number && (number == id || number == before); }
   /// Returns true when the client has a session in which it writes the file.
   bool writes(FileId file) const {
     const auto found = sessions.lower_bound({file, SessionId{}});

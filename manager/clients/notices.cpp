@@ -13,6 +13,14 @@ void Watchers::watch(FileId directory, ClientId client, Time now) {
   directories_[directory][client] = now + 2 * limits::kCacheLease;
 }
 
+bool Watchers::is_watched(FileId directory, ClientId except, Time now) const {
+  const auto watched = directories_.find(directory);
+  return watched != directories_.end() &&
+         std::ranges::any_of(watched->second, [&](const auto& watch) {
+           return watch.first != except && watch.second >= now;
+         });
+}
+
 void Watchers::forget_old(Time now) {
   for (auto directory = directories_.begin(); directory != directories_.end();) {
     std::erase_if(directory->second, [&](const auto& watch) { return watch.second < now; });
@@ -94,6 +102,13 @@ void Notices::file_changed(FileId id, ClientId except) {
   const auto users = users_.find(id);
   if (users == users_.end()) return;
   for (const auto& [client, count] : users->second) add_notice(client);
+}
+
+void Notices::recall(ClientId client, FileId directory) {
+  msg::Invalidate* const notice = invalidate_of(client);
+  // The lease service repeats recalls that are not answered.
+  if (notice == nullptr || notice->recalled.size() >= limits::kDirectoryPageMax) return;
+  notice->recalled.push_back(directory);
 }
 
 void Notices::benefactors_changed() {

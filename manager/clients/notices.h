@@ -30,6 +30,8 @@ class Watchers {
       if (until >= now) visit(client);
     }
   }
+  /// Returns true when another client than `except` watches `directory`.
+  bool is_watched(FileId directory, ClientId except, Time now) const;
   void forget_old(Time now);
 
  private:
@@ -51,6 +53,10 @@ class Notices {
 
   /// Notes that the client may cache entries of the directory now.
   void watch(FileId directory, ClientId client) { watchers_.watch(directory, client, pool_.now()); }
+  /// Returns true when another client than `except` may cache entries of the directory.
+  bool is_watched(FileId directory, ClientId except) const {
+    return watchers_.is_watched(directory, except, pool_.now());
+  }
   void forget_old_watches() { watchers_.forget_old(pool_.now()); }
   /// Notes that the client uses the file, in a session or for reading. It may use a file several
   /// times.
@@ -61,6 +67,8 @@ class Notices {
   void entry_changed(FileId directory, const std::string& name, ClientId except);
   /// Tells clients that may have cached the file's attributes or map, except `except`.
   void file_changed(FileId file, ClientId except);
+  /// Tells the client to return its lease on the directory.
+  void recall(ClientId client, FileId directory);
   /// Tells all clients.
   void benefactors_changed();
 

@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/messages/messages.h"
 #include "manager/clients/rewriters.h"
+#include "manager/pool/failure_domains.h"
 #include "manager/state/chunk_table.h"
 #include "manager/state/state.h"
 
@@ -53,6 +54,11 @@ struct PlaceSet {
 struct StripeSets {
   std::vector<PlaceSet> sets;
   std::size_t next = 0;  ///< counts the grants; modulo the number of sets, the next set's index
+  /// Placement by node: the domain of the writer's node (FailureDomains::kHost). 0: striped.
+  FailureDomains::Domain node = 0;
+  /// With `node`: the benefactor that takes all chunks as far as it has room. None until the first
+  /// request for space.
+  BenefactorId home{};
 };
 
 /// The committed version of a series that a session compares its chunks with.

@@ -23,16 +23,21 @@ bool is_reserved(FileId parent, std::string_view name) {
 
 Status check_drainable(const Pool& pool, FileId parent, std::string_view name) {
   if (is_reserved(parent, name)) return fail(Code::kInvalidArgument, "name of the pool's own");
-  if (!pool.has_drain()) return {};
+  if (name.size() <= drainable_name_bytes(pool, parent)) return {};
+  if (name.size() > limits::kNameBytesMax) return {};  // the change itself says so
+  return fail(Code::kNameTooLong, "path in the drain directory");
+}
+
+std::size_t drainable_name_bytes(const Pool& pool, FileId parent) {
   const File* const folder = pool.state().file(parent);
-  if (folder == nullptr) return {};  // the change itself says so
+  if (!pool.has_drain() || folder == nullptr) return limits::kNameBytesMax;
   const std::size_t above = parent == kRootFile ? 0 : pool.state().path(*folder).size() + 1;
   const std::string& place = pool.config().pool.drain_directory;
   // A key has the prefix before the path, and a slash behind that of a folder.
   const std::size_t drain = drain_name(place).size() + 1;
   const std::size_t longest = is_object_store(place) ? kKeyBytesMax - 1 : limits::kPathBytesMax;
-  if (drain + above + name.size() <= longest) return {};
-  return fail(Code::kNameTooLong, "path in the drain directory");
+  if (drain + above >= longest) return 0;
+  return std::min(longest - drain - above, limits::kNameBytesMax);
 }
 
 }  // namespace stdchk::manager

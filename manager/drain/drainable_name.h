@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "core/base/result.h"
@@ -16,5 +17,8 @@ namespace stdchk::manager {
 /// Not: a check of the files below a moved directory. Files whose paths become too long are not
 ///   drained, and count as failed.
 Status check_drainable(const Pool& pool, FileId parent, std::string_view name);
+
+/// Returns how many bytes a new name in the folder may have.
+std::size_t drainable_name_bytes(const Pool& pool, FileId parent);
 
 }  // namespace stdchk::manager

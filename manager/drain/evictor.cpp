@@ -34,9 +34,10 @@ void Evictor::for_each_candidate(const Filter& counts, Visit visit) const {
 }
 
 /// Chooses about `bytes` bytes of versions with a sequence up to `newest`. A chunk is chosen only
-/// if all versions that refer to it belong to files for which `counts` is true.
-Evictor::Choice Evictor::choose(std::uint64_t bytes, std::uint64_t newest,
-                                const Filter& counts) const {
+/// if all versions that refer to it belong to files for which `counts` is true. With `on`, a chunk
+/// must have a copy on that benefactor.
+Evictor::Choice Evictor::choose(std::uint64_t bytes, std::uint64_t newest, const Filter& counts,
+                                BenefactorId on) const {
   const State& state = pool_.state();
   const ChunkTable& chunks = state.chunks();
   // Drained versions may share chunks. A chunk may go when only candidates refer to it.
@@ -45,6 +46,10 @@ Evictor::Choice Evictor::choose(std::uint64_t bytes, std::uint64_t newest,
     for (const PackedSlice& slice : file.newest.slices) ++own[slice.chunk];
     return true;
   });
+  const auto is_elsewhere = [&](ChunkIndex chunk) {
+    const auto here = [&](const Extent& copy) { return copy.benefactor == on; };
+    return on && std::ranges::none_of(chunks.get(chunk).copies, here);
+  };
   Choice choice;
   std::unordered_set<ChunkIndex> taken;
   for_each_candidate(counts, [&](const File& file) {
@@ -57,7 +62,7 @@ Evictor::Choice Evictor::choose(std::uint64_t bytes, std::uint64_t newest,
       // More references than expected come from other versions (perhaps pinned) or holds (rule M4).
       if (!chunks.has_copies(chunk) || chunks.references(chunk) > expected ||
           chunks.undrained(chunk) > 0 ||
-          (stripe != nullptr && !state.contents().may_be_lost(*stripe)) ||
+          (stripe != nullptr && !state.contents().may_be_lost(*stripe)) || is_elsewhere(chunk) ||
           !taken.insert(chunk).second) {
         continue;
       }
@@ -78,20 +83,21 @@ bool Evictor::is_seen(const File& file) const {
          pool_.now() < seen->second.until;
 }
 
-bool Evictor::evict(std::uint64_t want_bytes) {
+bool Evictor::evict(std::uint64_t want_bytes, BenefactorId on) {
   const std::uint64_t bytes = std::max(want_bytes, limits::kGrantBytesDefault);
   const auto seen = [this](const File& file) { return is_seen(file); };
   std::erase_if(seen_, [this](const auto& each) { return pool_.now() >= each.second.until; });
   pins_without_bytes_ = sessions_.pins_without_bytes(pool_.state());
-  const Choice oldest = choose(bytes, kAny, [](const File&) { return true; });
+  const Choice oldest = choose(
+      bytes, kAny, [](const File&) { return true; }, on);
   blocked_ = false;
   if (oldest.commands.empty()) return false;
   // Versions newer than the wanted ones stay in memory, although their files were seen.
-  Choice now = choose(bytes, oldest.newest, seen);
+  Choice now = choose(bytes, oldest.newest, seen, on);
   for (Evict& command : now.commands) {
     pool_.execute(std::move(command), [](const Result<Affected>&) {});
   }
-  if (now.bytes < bytes) check_ahead(want_bytes);
+  if (now.bytes < bytes) check_ahead(want_bytes, on);
   return now.bytes > 0 || checking_;
 }
 
@@ -114,17 +120,20 @@ std::vector<FileId> Evictor::unseen(const Choice& choice) const {
   return out;
 }
 
-void Evictor::check_ahead(std::uint64_t want_bytes) {
+void Evictor::check_ahead(std::uint64_t want_bytes, BenefactorId on) {
   if (checking_) {
+    if (want_bytes > wanted_bytes_) wanted_on_ = on;
     wanted_bytes_ = std::max(wanted_bytes_, want_bytes);
     return;
   }
   const std::uint64_t bytes = std::max(want_bytes, kCheckAheadBytes);
-  const auto files = unseen(choose(bytes, kAny, [](const File&) { return true; }));
+  const auto files = unseen(choose(
+      bytes, kAny, [](const File&) { return true; }, on));
   blocked_ = files.empty() || pool_.now() < check_after_;
   if (blocked_) return;
   checking_ = true;
   wanted_bytes_ = want_bytes;
+  wanted_on_ = on;
   checks_.look_up(
       files, DrainChecks::Unknown::kIsBelieved, pool_.now() + limits::kCallDeadline,
       [this](const Result<DrainChecks::Found>& found) {
@@ -134,7 +143,7 @@ void Evictor::check_ahead(std::uint64_t want_bytes) {
             const File& file = *pool_.state().file(id);
             seen_[id] = {file.newest.version, pool_.now() + kSeenFor};
           }
-          evict(wanted_bytes_);
+          evict(wanted_bytes_, wanted_on_);
           return;
         }
         check_after_ = pool_.now() + kCheckAgain;

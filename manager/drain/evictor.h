@@ -26,7 +26,8 @@ class Evictor {
   Evictor(Pool& pool, const DrainPlanner& drain, DrainChecks& checks, const SessionTable& sessions)
       : pool_(pool), drain_(drain), checks_(checks), sessions_(sessions) {}
   /// Returns true when it freed memory, or when a check of files is under way that may allow it to.
-  bool evict(std::uint64_t want_bytes);
+  /// With `on`, it frees memory of that benefactor only.
+  bool evict(std::uint64_t want_bytes, BenefactorId on = {});
   /// Valid after evict(): there are drained versions, but their files cannot be checked now, or
   /// their names are being changed.
   bool is_blocked() const { return blocked_; }
@@ -40,10 +41,11 @@ class Evictor {
   using Filter = std::function<bool(const File&)>;
   template <class Visit>
   void for_each_candidate(const Filter& counts, Visit visit) const;
-  Choice choose(std::uint64_t bytes, std::uint64_t newest, const Filter& counts) const;
+  Choice choose(std::uint64_t bytes, std::uint64_t newest, const Filter& counts,
+                BenefactorId on) const;
   bool is_seen(const File& file) const;
   std::vector<FileId> unseen(const Choice& choice) const;
-  void check_ahead(std::uint64_t want_bytes);
+  void check_ahead(std::uint64_t want_bytes, BenefactorId on);
 
   struct Seen {
     Version version = 0;
@@ -59,6 +61,7 @@ class Evictor {
   bool blocked_ = false;
   bool checking_ = false;
   std::uint64_t wanted_bytes_ = 0;  ///< the largest request since the check began
+  BenefactorId wanted_on_{};        ///< the benefactor that this request names
   Time check_after_{};
 };
 

@@ -18,6 +18,7 @@ $Cxx.namespace("stdchk::manager::wire");
 
 using Say = import "/core/schema/annotations.capnp";
 using type = Say.type;
+using items = Say.items;
 using below = Say.below;
 using presentIf = Say.presentIf;
 using reserved = Say.reserved;
@@ -120,8 +121,11 @@ struct CommitVersion {
   naming @13 :UInt8 $type("NamingState");  # how the written chunks were named
   sameAs @14 :UInt64 $type("Version");
   # Not 0: puts drained bytes back into memory. `written` is the content of this version, which must be the
-  # newest and drained. Only `written`, `copies` and `naming` count then.
-  partial @15 :Bool;  # the session goes on, and may write more of this member of a set (fsync)
+  # newest and drained. Only `written`, `copies`, `naming` and `homes` count then.
+  homes @15 :List(UInt64) $Say.items("BenefactorId");
+  # For each chunk of `written` the benefactor on its writer's node, if the image is placed by node; 0: none.
+  # Chunks with equal names and different homes are different chunks. Shorter than the chunks: no more homes.
+  partial @16 :Bool;  # the session goes on, and may write more of this member of a set (fsync)
 }
 
 struct AddDirectory {
@@ -350,10 +354,11 @@ struct RestoreFile {
   opened @22 :UInt64;   # as in CommitVersion
   written @23 :UInt64;  # the commit that wrote the file from nothing; 0: `sequence`
   drainedSets @25 :List(DrainedSet);  # of a directory
-  aside @27 :UInt64;   # VersionData::aside of a version that is not drained
-  staged @28 :Bool;    # as in VersionData
-  held @29 :Bool;      # MirrorQueue::held()
-  partial @30 :Bool;   # as in VersionData
+  homes @27 :List(UInt64) $Say.items("BenefactorId");  # of the chunks of `map`, as in CommitVersion
+  aside @28 :UInt64;   # VersionData::aside of a version that is not drained
+  staged @29 :Bool;    # as in VersionData
+  held @30 :Bool;      # MirrorQueue::held()
+  partial @31 :Bool;   # as in VersionData
 }
 
 struct EpochRecords {
@@ -415,6 +420,51 @@ struct BeginGeneration {
   sets @4 :List(Set);
 }
 
+struct LeaseNames {
+  # A client holds the names of a directory from now on. In a snapshot also without a directory: then the client
+  # has sent batches up to `number`.
+  directory @0 :UInt64 $type("FileId");
+  holder @1 :UInt64;  # names all leases of the client until they are lost
+  client @2 :UInt64 $type("ClientId");
+  number @3 :UInt64;
+}
+
+struct EndLeases {
+  # Ends a holder's leases on these directories. Without directories all its leases end, and later batches of the holder
+  # are refused.
+  holder @0 :UInt64;
+  directories @1 :List(UInt64) $Say.items("FileId");
+}
+
+struct ApplyNames {
+  # A batch of changes by the holder of the directories. At the first change that does not fit, the rest of the batch
+  # is dropped, and all leases of the holder end.
+  struct Item {
+    change :group $type("stdchk::msg::NameChange") {
+      kind @0 :UInt8 $type("msg::NameChangeKind");
+      parent @1 :UInt64 $type("FileId");
+      name @2 :Data;
+      file @3 :UInt64 $type("FileId");
+      toParent @4 :UInt64 $type("FileId");
+      toName @5 :Data;
+      mask @6 :UInt32;
+      mode @7 :UInt32;
+      uid @8 :UInt32;
+      gid @9 :UInt32;
+      atimeNs @10 :Int64;
+      mtimeNs @11 :Int64;
+      timeNs @12 :Int64;
+      target @13 :Data;
+      lease @14 :Bool;
+    }
+    copies @15 :UInt32;  # of a new file, as in CommitVersion
+  }
+  holder @0 :UInt64;
+  number @1 :UInt64;
+  changes @2 :List(Item);
+  mirror @3 :Bool;
+}
+
 struct RestoreCalls {
   # Restores DoneCalls from a snapshot: `calls` of the client were executed; whether other calls up to
   # `forgotten` were is unknown. A final command without calls covers all other clients up to `client`:
@@ -474,5 +524,8 @@ struct Command {
       file @28 :UInt64 $type("FileId");
       lost @29 :Bool;
     }
+    leaseNames @30 :LeaseNames;
+    endLeases @31 :EndLeases;
+    applyNames @32 :ApplyNames;
   }
 }

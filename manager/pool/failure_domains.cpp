@@ -29,9 +29,9 @@ void FailureDomains::update(const std::map<BenefactorId, BenefactorStatus>& bene
     // After a restart the host of a benefactor is unknown until the benefactor registers again.
     // Until then a benefactor counts as alone on its host; otherwise all would seem to share a
     // host.
-    const std::string host = status.info.addresses.empty() ? "host of " + std::to_string(id.value)
-                                                           : "host " + status.info.host_token;
-    domains[kHost] = domain_of(place.node.empty() ? host : "node " + place.node);
+    domains[kHost] = status.info.addresses.empty() && place.node.empty()
+                         ? domain_of("host of " + std::to_string(id.value))
+                         : node_of(status.info.host_name, status.info.host_token);
     domains[kBenefactor] = domain_of(std::to_string(id.value));
     if (status.info.state != msg::BenefactorState::kAlive || status.leaving) continue;
     for (std::size_t level = 0; level < kLevels; ++level) {
@@ -42,6 +42,13 @@ void FailureDomains::update(const std::map<BenefactorId, BenefactorStatus>& bene
     std::sort(level.begin(), level.end());
     level.erase(std::unique(level.begin(), level.end()), level.end());
   }
+}
+
+FailureDomains::Domain FailureDomains::node_of(const std::string& host_name,
+                                               const std::string& host_token) const {
+  const Topology::Place* const listed = topology_.find(host_name);
+  const bool has_node = listed != nullptr && !listed->node.empty();
+  return std::max<Domain>(domain_of(has_node ? "node " + listed->node : "host " + host_token), 1);
 }
 
 FailureDomains::Level FailureDomains::level_for(std::size_t needed) const {

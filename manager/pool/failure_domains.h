@@ -36,6 +36,8 @@ class FailureDomains {
   Level level_for(std::size_t needed) const;
   std::size_t count(Level level) const { return lending_[level].size(); }
   Domain domain(BenefactorId id, Level level) const;
+  /// Returns the domain on level kHost of any host, also of one without benefactors. Never 0.
+  Domain node_of(const std::string& host_name, const std::string& host_token) const;
   /// The lending domains in a circular order. Stripes use neighbours on this circle, so few groups
   /// of domains share stripes, and each domain is in equally many groups.
   const std::vector<Domain>& circle(Level level) const { return lending_[level]; }

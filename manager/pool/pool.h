@@ -59,6 +59,11 @@ class Pool {
   Policy policy(const File& file) const;
   /// Returns an id that was never used: its upper bits are the epoch.
   std::uint64_t next_id() { return (state_.epoch().value << 40) | ++last_id_; }
+  /// Returns the first of `count` such ids, which follow each other.
+  std::uint64_t next_ids(std::uint32_t count) {
+    last_id_ += count;
+    return last_id() - count + 1;
+  }
   std::uint64_t last_id() const { return (state_.epoch().value << 40) | last_id_; }
   static Epoch epoch_of(ClientId client) { return Epoch{client.value >> 40}; }
 

@@ -41,13 +41,15 @@ CopyPlanner::CopyPlanner(Pool& pool, CopyTraffic& traffic, ParityPlanner& parity
       evict_(std::move(evict)),
       lost_images_(pool, [this](const VersionData& version) { return lost_bytes(version); }),
       lost_copies_(pool, msg::CopyExtents{}),
-      lost_stripes_(pool, msg::BuildStripe{}) {}
+      lost_stripes_(pool, msg::BuildStripe{}),
+      order_(pool) {}
 
 // ---- which chunks lack copies -----------------------------------------------------------------
 
 CopyPlanner::View CopyPlanner::plain_view_of(ChunkIndex chunk) const {
   View view;
   view.wanted = pool_.state().chunks().wanted(chunk);
+  view.whole = bool{pool_.state().chunks().home(chunk)};
   for (const Extent& copy : pool_.state().chunks().get(chunk).copies) {
     const auto found = pool_.benefactors().find(copy.benefactor);
     if (pool_.is_wrong(copy)) {
@@ -151,6 +153,9 @@ void CopyPlanner::update(ChunkIndex chunk) {
   parity_.examine(chunk);
   const View view = view_of(chunk);
   if (!surplus_copies(view).empty()) surplus_.insert(chunk);
+  for (std::size_t i = 1; view.whole && i < view.good.size(); ++i) {
+    order_.note_whole(view.good.front().benefactor, view.good[i].benefactor);
+  }
   const auto rank = rank_of(chunk, view);
   const bool was_lost = queue_.rank(chunk) == kRankLost;
   // Also after an earlier loss: this index may have belonged to another chunk.
@@ -197,7 +202,7 @@ void CopyPlanner::mark_wrong(ChunkIndex chunk, const Extent& extent) {
 
 void CopyPlanner::benefactors_changed() {
   scan_at_ = 0;
-  neighbours_.clear();
+  order_.benefactors_changed();
 }
 
 void CopyPlanner::scan() {
@@ -330,18 +335,6 @@ bool CopyPlanner::may_leave(BenefactorId leaving) {
 
 // ---- where copies go --------------------------------------------------------------------------
 
-/// All other benefactors, in the order in which they take copies of this one's chunks.
-const std::vector<BenefactorId>& CopyPlanner::neighbours(BenefactorId primary) {
-  const auto [found, added] = neighbours_.try_emplace(primary);
-  if (!added) return found->second;
-  for (const auto& [id, status] : pool_.benefactors()) {
-    if (id != primary && !status.info.addresses.empty()) found->second.push_back(id);
-  }
-  std::sort(found->second.begin(), found->second.end(),
-            [&](BenefactorId a, BenefactorId b) { return precedes_as_copy_target(primary, a, b); });
-  return found->second;
-}
-
 /// Returns all benefactors, by their distance from that domain on the circle.
 std::vector<BenefactorId> CopyPlanner::near(FailureDomains::Domain domain,
                                             FailureDomains::Level level) const {
@@ -371,8 +364,9 @@ std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::ui
 
 std::vector<BenefactorId> CopyPlanner::copy_targets_besides(
     const std::vector<BenefactorId>& held, std::uint32_t wanted, std::uint64_t bytes,
-    const std::vector<BenefactorId>& left_out) {
+    const std::vector<BenefactorId>& left_out, bool whole) {
   View view;
+  view.whole = whole;
   for (const BenefactorId id : held) {
     if (pool_.benefactors().count(id) == 0) return {};
     view.good.push_back({id, 0});
@@ -421,9 +415,17 @@ std::vector<BenefactorId> CopyPlanner::copy_targets(const View& view, FailureDom
       consider(copy.benefactor);
     }
   }
+  if (view.whole && view.avoided.empty()) {
+    // All chunks of the image wait for the first benefactor in this order, even if it is busy.
+    for (const BenefactorId id : order_.whole(primary.benefactor)) {
+      if (!found.empty()) break;
+      consider(id);
+    }
+    return found;
+  }
   // Blocks of stripes go near each other, so that few groups of benefactors share stripes.
-  const auto others =
-      view.avoided.empty() ? neighbours(primary.benefactor) : near(*view.avoided.begin(), level);
+  const auto others = view.avoided.empty() ? order_.scattered(primary.benefactor)
+                                           : near(*view.avoided.begin(), level);
   // Considers the same few, whichever of them have a copy already.
   std::size_t considered = 0;
   for (const BenefactorId id : others) {
@@ -648,6 +650,7 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   if (!sent.built) traffic_.take_load(sent.source, sent.bytes);
   const auto reply = outcome_of(sent, answer);
   if (!reply) return on_unknown_outcome(number);
+  if (!sent.built) order_.note_copied(sent.source, sent.target, reply->failed.empty());
   if (!reply->failed.empty() && !sent.built) traffic_.park(sent.source);
   const auto has = [](const std::vector<std::uint32_t>& list, std::size_t i) {
     return std::find(list.begin(), list.end(), i) != list.end();
@@ -714,7 +717,10 @@ void CopyPlanner::on_unknown_outcome(std::uint64_t number) {
   const Sent sent = std::move(sent_.extract(number).mapped());
   log::warning("benefactor {} did not say whether it has made copies", sent.target.value);
   traffic_.park(sent.target);
-  if (!sent.built) traffic_.park(sent.source);
+  if (!sent.built) {
+    order_.note_copied(sent.source, sent.target, false);
+    traffic_.park(sent.source);
+  }
   std::vector<Range> targets;
   for (const Item& item : sent.items) {
     targets.push_back(item.to);

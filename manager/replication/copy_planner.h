@@ -14,6 +14,7 @@
 #include "manager/arenas/unanswered_writes.h"
 #include "manager/pool/failure_domains.h"
 #include "manager/pool/pool.h"
+#include "manager/replication/copy_order.h"
 #include "manager/replication/copy_queue.h"
 #include "manager/replication/copy_traffic.h"
 #include "manager/replication/lost_images.h"
@@ -36,7 +37,8 @@ namespace stdchk::manager {
 /// them gets a copy. A copy that does not count, or is surplus, is dropped once enough other copies
 /// can be read. Copies of the chunks of one benefactor go to few others
 /// (core/policy/copy_scatter.h). A full benefactor is skipped, and further ones are added if these
-/// few cover too few domains.
+/// few cover too few domains. Each further copy of an image that is placed by node is whole on one
+/// benefactor. Its chunks wait for a busy benefactor, and pass over full or lost ones.
 ///
 /// Threads: the reactor's.
 /// Errors: a failed copy is planned again. A benefactor that did not answer gets no work for 2 s.
@@ -85,9 +87,11 @@ class CopyPlanner {
   bool lacks_undrained_copies();
   /// Returns benefactors that may take a copy of a chunk that is on `held`, for `wanted` copies.
   /// All chunks with the same first benefactor share these few targets. Never one of `left_out`.
+  /// `whole`: the image is placed by node, and at most one benefactor is returned.
   std::vector<BenefactorId> copy_targets_besides(const std::vector<BenefactorId>& held,
                                                  std::uint32_t wanted, std::uint64_t bytes,
-                                                 const std::vector<BenefactorId>& left_out);
+                                                 const std::vector<BenefactorId>& left_out,
+                                                 bool whole);
   Figures figures() const;
   std::uint64_t repaired() const { return made_.repaired; }
   /// Calls `visit(benefactor, range)` for the ranges in which copies are being made.
@@ -110,6 +114,7 @@ class CopyPlanner {
     std::vector<Extent> gone;     ///< in `bad`: on a benefactor that is gone
     std::vector<Extent> leaving;  ///< in `bad`: on a benefactor that wants to leave
     std::uint32_t wanted = 0;
+    bool whole = false;  ///< of an image that is placed by node
     /// The level on which copies must be apart.
     FailureDomains::Level level = FailureDomains::kBenefactor;
     std::set<FailureDomains::Domain> avoided;  ///< domains of the stripe's other blocks
@@ -149,7 +154,6 @@ class CopyPlanner {
   std::vector<BenefactorId> copy_targets(const View& view, std::uint64_t bytes, Rank rank);
   std::vector<BenefactorId> copy_targets(const View& view, FailureDomains::Level level,
                                          std::uint64_t bytes, Rank rank);
-  const std::vector<BenefactorId>& neighbours(BenefactorId primary);
   std::vector<BenefactorId> near(FailureDomains::Domain domain, FailureDomains::Level level) const;
   std::optional<msg::BuildStripe> build_of(ChunkIndex chunk) const;
   void send(Sent sent);
@@ -177,7 +181,7 @@ class CopyPlanner {
   UnansweredWrites lost_copies_;
   UnansweredWrites lost_stripes_;
   std::uint64_t numbers_made_ = 0;
-  std::map<BenefactorId, std::vector<BenefactorId>> neighbours_;
+  CopyOrder order_;
   CopyQueue::Entry resume_{};
   Time evict_next_{};
   Figures made_;

@@ -26,10 +26,12 @@ void ClientService::serve(Connection& connection, msg::RegisterClient request, c
   if (resumed == to_.clients.end()) {
     ClientRecord record;
     record.id = ClientId{pool_.next_id()};
+    record.before = request.resume;
     resumed = to_.clients.emplace(record.id, std::move(record)).first;
   }
   ClientRecord& client = resumed->second;
   client.host_name = request.host_name;
+  client.host_token = request.host_token;
   client.role = request.role;
   client.last_heard = pool_.now();
   // Older links of the same client lose their identity.
@@ -101,6 +103,7 @@ void ClientService::end(ClientId id) {
     // A client that does not get the notice learns it from the answer to its next request.
     if (!found->second.peer->notify(notice)) log::debug("client {} could not be told", id.value);
   }
+  to_.leases.end(found->second);
   to_.clients.erase(found);
   // The sessions have ended: what the client had written under a lock is committed or lost.
   to_.locks.end(id);

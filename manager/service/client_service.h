@@ -10,6 +10,7 @@
 #include "manager/service/admissions.h"
 #include "manager/service/benefactor_service.h"
 #include "manager/service/connections.h"
+#include "manager/sessions/lease_service.h"
 #include "manager/sessions/ledger.h"
 #include "manager/sessions/session_service.h"
 
@@ -28,6 +29,7 @@ class ClientService {
     Fences& fences;
     Notices& notices;
     SessionService& sessions;
+    LeaseService& leases;
     LockService& locks;
     const BenefactorService& benefactors;
     Ledger& ledger;

@@ -6,6 +6,7 @@
 #include "core/base/limits.h"
 #include "core/objects/object_place.h"
 #include "core/policy/image_name.h"
+#include "core/policy/image_placement.h"
 #include "core/policy/set_rules.h"
 #include "manager/drain/drainable_name.h"
 
@@ -330,6 +331,17 @@ void NameService::serve(ClientRecord&, const msg::GetPolicy& request, const Call
 void NameService::serve(ClientRecord& client, const msg::SetPolicy& request, const Call& call) {
   for (const PolicySetting& setting : request.changes.settings) {
     if (auto problem = check_setting(setting)) {
+      return call.fail(problem->error.code, "set policy", std::move(problem->text));
+    }
+  }
+  if (const auto folder = state_.directory(request.directory)) {
+    Policy changed = pool_.policy(**folder);
+    changed.apply(request.changes);
+    // A folder may have inherited both settings. Other changes are still allowed there.
+    const bool concerns =
+        request.changes.find(PolicyKey::kCopies) || request.changes.find(kPlacementKey);
+    auto problem = check_together(changed);
+    if (concerns && problem) {
       return call.fail(problem->error.code, "set policy", std::move(problem->text));
     }
   }

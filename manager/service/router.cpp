@@ -96,6 +96,13 @@ void Router::handle_client(Connection& connection, M& request, const Call& call)
     }
   }
   client->second.last_heard = pool_.now();
+  if (to_.leases.must_wait(client->second, request)) {
+    return to_.leases.wait(
+        call, [this, number = connection.number(), request = std::move(request), call]() mutable {
+          Connection* const found = connections_.find(number);
+          if (found != nullptr) handle(*found, request, call);
+        });
+  }
   if constexpr (kChanges<M>) {
     change(connection, client->second, request, call);
   } else {
@@ -132,6 +139,8 @@ void Router::pass(Connection& connection, ClientRecord& client, M& request, cons
     to_.reads.serve(client, request, call);
   } else if constexpr (requires { to_.sessions.serve(client, request, call); }) {
     to_.sessions.serve(client, request, call);
+  } else if constexpr (requires { to_.leases.serve(client, request, call); }) {
+    to_.leases.serve(client, request, call);
   } else if constexpr (requires { to_.commits.serve(client, request, call); }) {
     to_.commits.serve(client, request, call);
   } else if constexpr (requires { to_.resumption.serve(client, request, call); }) {

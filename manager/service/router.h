@@ -16,6 +16,7 @@
 #include "manager/service/name_service.h"
 #include "manager/service/read_service.h"
 #include "manager/sessions/commit_service.h"
+#include "manager/sessions/lease_service.h"
 #include "manager/sessions/resume_service.h"
 #include "manager/sessions/session_service.h"
 
@@ -35,6 +36,7 @@ class Router {
     NameService& names;
     ReadService& reads;
     SessionService& sessions;
+    LeaseService& leases;
     CommitService& commits;
     ResumeService& resumption;
     LockService& locks;

@@ -62,6 +62,7 @@ Status Service::start() {
   pool_.execute(BeginEpoch{next}, [this](const Result<Affected>& outcome) {
     if (outcome) admissions_.epoch_is_durable();
   });
+  services_.writing.leases.start();
   ticked_ = pool_.now();
   ticker_ = pool_.reactor().schedule_after(kTick, [this] { tick(); });
   log::info("epoch {} with {} files and {} chunks", state.epoch().value, state.files().size() - 1,
@@ -83,6 +84,7 @@ void Service::tick() {
   services_.writing.replaced.expire();
   services_.writing.placement.retry();
   services_.writing.commits.retry();
+  services_.writing.leases.tick();
   services_.files.reads.retry();
   services_.files.locks.tick();
   services_.writing.totals.sample();
@@ -98,6 +100,7 @@ void Service::discount_own_pause() {
   if (pause < limits::kHeartbeatInterval) return;
   log::warning("this manager did not run for {} ms", pause / 1ms);
   services_.members.clients.discount(pause);
+  services_.writing.leases.discount(pause);
   services_.members.benefactors.discount(pause);
   admissions_.discount(pause, before);
 }

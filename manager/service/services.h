@@ -18,6 +18,7 @@
 #include "manager/service/router.h"
 #include "manager/sessions/commit_service.h"
 #include "manager/sessions/file_attributes.h"
+#include "manager/sessions/lease_service.h"
 #include "manager/sessions/placement.h"
 #include "manager/sessions/resume_service.h"
 #include "manager/sessions/session_service.h"
@@ -49,6 +50,7 @@ struct WritingServices {
   SetRewrites rewrites;
   Placement placement;
   SessionService sessions;
+  LeaseService leases;
   CommitService commits;
   ResumeService resumption;
 };

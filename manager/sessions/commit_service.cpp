@@ -49,13 +49,15 @@ void append(CommitVersion& command, std::uint64_t from, std::uint64_t end) {
   if (command.size_bytes >= from) command.size_bytes += distance;
 }
 
-/// Returns the changes that the map makes to the copies of existing chunks,
+/// Returns the changes that the command makes to the copies of existing chunks,
 /// one change after the other.
-ChangeCopies copies_changed(const ChunkTable& chunks, const ChunkMap& map) {
+ChangeCopies copies_changed(const ChunkTable& chunks, const CommitVersion& command) {
   ChangeCopies out;
-  for (const Chunk& chunk : map.chunks) {
+  for (std::size_t i = 0; i < command.written.chunks.size(); ++i) {
+    const Chunk& chunk = command.written.chunks[i];
+    const BenefactorId home = i < command.homes.size() ? command.homes[i] : BenefactorId{};
     const bool named = chunk.name.is_named();
-    const ChunkIndex found = named ? chunks.find(chunk.name, chunk.length) : kNoChunk;
+    const ChunkIndex found = named ? chunks.find(chunk.name, chunk.length, home) : kNoChunk;
     if (found == kNoChunk || !chunks.has_copies(found)) continue;
     const std::vector<Extent> had = chunks.get(found).copies;
     std::vector<Extent> add = chunk.copies;
@@ -64,11 +66,11 @@ ChangeCopies copies_changed(const ChunkTable& chunks, const ChunkMap& map) {
     std::erase_if(drop,
                   [&](const Extent& copy) { return std::ranges::count(chunk.copies, copy) > 0; });
     std::vector<Extent> now = had;
-    for (std::size_t i = 0; i < std::max(add.size(), drop.size()); ++i) {
+    for (std::size_t k = 0; k < std::max(add.size(), drop.size()); ++k) {
       ChangeCopies::Change change{now.front(), chunk.name, chunk.length, {}, {}};
-      if (i < drop.size()) change.at = change.drop = drop[i];
+      if (k < drop.size()) change.at = change.drop = drop[k];
       std::erase(now, change.drop);
-      if (i < add.size()) now.push_back(change.add = add[i]);
+      if (k < add.size()) now.push_back(change.add = add[k]);
       out.changes.push_back(change);
     }
   }
@@ -80,10 +82,26 @@ ChangeCopies copies_changed(const ChunkTable& chunks, const ChunkMap& map) {
 CommitService::CommitService(Pool& pool, Neighbours neighbours)
     : pool_(pool), state_(pool.soft_state()), to_(neighbours) {}
 
+/// Finds the pool's chunk for a chunk with a name. `own`: it lies in a grant of this session.
+/// Otherwise the session refers to a chunk that the manager has shown it. Such a chunk may have
+/// another home, if the session has got a new home since.
+ChunkIndex CommitService::find(const SessionRecord& session, const Chunk& chunk, bool own) const {
+  const ChunkTable& chunks = state_.chunks();
+  const ChunkIndex found = chunks.find(chunk.name, chunk.length, session.stripe.home);
+  if (own || !chunks.has_homes()) return found;
+  if (found != kNoChunk && pool_.is_readable(found)) return found;
+  const ChunkIndex there = chunks.find_at(chunk.name, chunk.length, chunk.copies.front());
+  if (there != kNoChunk) return there;
+  const auto all = chunks.find_all(chunk.name, chunk.length);
+  const auto readable =
+      std::ranges::find_if(all, [this](ChunkIndex each) { return pool_.is_readable(each); });
+  return readable == all.end() ? found : *readable;
+}
+
 /// Enforces rule M1: the chunk lies in a grant of this session, or the pool has it. A named chunk
 /// that the pool has takes the pool's copies: other clients may have written it meanwhile. If no
 /// benefactor of these copies answers, the session's own extents come first.
-Status CommitService::resolve_chunk(SessionRecord& session, Chunk& chunk,
+Status CommitService::resolve_chunk(SessionRecord& session, Chunk& chunk, BenefactorId& home,
                                     const std::map<Extent, std::uint32_t>& of_file,
                                     Carved& carved) {
   if (chunk.length == 0 || chunk.length > limits::kChunkBytesMax || chunk.copies.empty()) {
@@ -92,16 +110,19 @@ Status CommitService::resolve_chunk(SessionRecord& session, Chunk& chunk,
   drop_missing(pool_, session, chunk.copies);
   const std::uint64_t bytes = extent_bytes(chunk.length);
   std::vector<Extent> silent;
+  home = session.stripe.home;
   if (chunk.name.is_named()) {
-    const ChunkIndex found = state_.chunks().find(chunk.name, chunk.length);
+    const Extent& stored = chunk.copies.front();
+    const bool own = grant_of(session, stored, bytes) != nullptr;
+    const ChunkIndex found = find(session, chunk, own);
     if (found != kNoChunk && pool_.is_readable(found)) {
       Chunk had = state_.chunks().get(found);
-      const Extent& stored = chunk.copies.front();
       // The pool's copy may be this session's own from an earlier commit.
       const bool known =
           std::find(had.copies.begin(), had.copies.end(), stored) != had.copies.end();
-      if (known || pool_.is_reachable(had.copies) || grant_of(session, stored, bytes) == nullptr) {
+      if (known || pool_.is_reachable(had.copies) || !own) {
         chunk = std::move(had);
+        home = state_.chunks().home(found);
         return {};
       }
       silent = std::move(had.copies);
@@ -149,7 +170,8 @@ std::map<Extent, std::uint32_t> CommitService::unnamed_chunks(const SessionRecor
   return of_file;
 }
 
-Status CommitService::resolve(SessionRecord& session, ChunkMap& written, Carved& carved) {
+Status CommitService::resolve(SessionRecord& session, CommitVersion& command, Carved& carved) {
+  ChunkMap& written = command.written;
   // Refuses chunks that no slice names: they would be freed at once, unknown to their grants.
   std::vector<bool> named(written.chunks.size(), false);
   for (const Slice& slice : written.slices) {
@@ -174,7 +196,9 @@ Status CommitService::resolve(SessionRecord& session, ChunkMap& written, Carved&
         continue;
       }
     }
-    STDCHK_TRY(resolve_chunk(session, chunk, of_file, carved));
+    BenefactorId home;
+    STDCHK_TRY(resolve_chunk(session, chunk, home, of_file, carved));
+    command.homes.push_back(home);
     numbers.push_back(next);
     unique.chunks.push_back(std::move(chunk));
   }
@@ -183,6 +207,8 @@ Status CommitService::resolve(SessionRecord& session, ChunkMap& written, Carved&
   std::sort(unique.slices.begin(), unique.slices.end(),
             [](const Slice& a, const Slice& b) { return a.file_offset < b.file_offset; });
   written = std::move(unique);
+  const bool any = std::ranges::any_of(command.homes, [](BenefactorId home) { return bool{home}; });
+  if (!any) command.homes.clear();
   return {};
 }
 
@@ -338,10 +364,11 @@ void CommitService::commit_last(ClientRecord& client, SessionRecord& session,
     return prove(client.id, session, request, call);
   }
   session.commit.proven = false;
+  to_.sessions.settle_home(session);  // a resumed session may not have asked for space
   CommitVersion command = command_of(session, request);
   mark_tainted(session, request.abandoned);
   Carved carved;
-  if (const auto status = resolve(session, command.written, carved); !status) {
+  if (const auto status = resolve(session, command, carved); !status) {
     for (auto& [record, range] : carved) record->used.erase(range.offset);
     return call.fail(status.error());
   }
@@ -409,7 +436,7 @@ void CommitService::commit(ClientRecord& client, SessionRecord& session, const m
   } else {
     // The journal does not get this version, but must know the new places of chunks that other
     // files use.
-    ChangeCopies changed = copies_changed(state_.chunks(), command.written);
+    ChangeCopies changed = copies_changed(state_.chunks(), command);
     if (!changed.changes.empty()) {
       pool_.execute(std::move(changed), [](const Result<Affected>&) {});
     }

@@ -63,10 +63,11 @@ class CommitService {
     std::uint64_t begun_before = 0;  ///< the set's generation before the commit
     std::uint64_t whole_before = 0;
   };
-  Status resolve(SessionRecord& session, ChunkMap& written, Carved& carved);
+  Status resolve(SessionRecord& session, CommitVersion& command, Carved& carved);
   std::map<Extent, std::uint32_t> unnamed_chunks(const SessionRecord& session,
                                                  const ChunkMap& written) const;
-  Status resolve_chunk(SessionRecord& session, Chunk& chunk,
+  ChunkIndex find(const SessionRecord& session, const Chunk& chunk, bool own) const;
+  Status resolve_chunk(SessionRecord& session, Chunk& chunk, BenefactorId& home,
                        const std::map<Extent, std::uint32_t>& of_file, Carved& carved);
   std::uint32_t conflicts(const SessionRecord& session, const ChunkMap& written) const;
   bool has_unreachable_chunk(SessionRecord& session);

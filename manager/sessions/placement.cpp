@@ -6,9 +6,19 @@
 
 #include "core/base/limits.h"
 #include "core/chunk/extent_header.h"
+#include "core/policy/copy_scatter.h"
 #include "transport/secure/grant_proof.h"
 
 namespace stdchk::manager {
+namespace {
+
+using namespace std::chrono_literals;
+/// A request waits this time for memory on its writer's node, then goes to another node.
+constexpr Duration kHomeWait = 2s;
+/// A home without drained memory is asked to evict at most once in this time.
+constexpr Duration kHomeFull = 1s;
+
+}  // namespace
 
 Placement::Placement(Pool& pool, Neighbours neighbours) : pool_(pool), to_(neighbours) {}
 
@@ -39,13 +49,14 @@ Placement::Candidates Placement::candidates_without(const std::vector<Benefactor
 void Placement::choose_stripe(SessionRecord& session, const Wanted& wanted) {
   session.stripe.sets.clear();
   if (!wanted.beside.empty()) {
-    auto places = further_places(wanted.beside, session.places, wanted, {});
+    auto places = further_places(session, wanted.beside, wanted, {});
     if (!places.empty()) session.stripe.sets.push_back({wanted.beside.front(), std::move(places)});
     return;
   }
+  if (session.stripe.node != 0) return choose_node(session, wanted);
   const Candidates candidates = candidates_without(wanted.avoid);
   if (session.places > 1) {
-    session.stripe.sets = choose_sets(session.places, candidates, wanted);
+    session.stripe.sets = choose_sets(session, candidates, wanted);
     return;
   }
   std::vector<BenefactorId> group;
@@ -60,10 +71,73 @@ void Placement::choose_stripe(SessionRecord& session, const Wanted& wanted) {
   for (const BenefactorId id : group) session.stripe.sets.push_back({id, {id}});
 }
 
+void Placement::settle_home(SessionRecord& session) {
+  StripeSets& stripe = session.stripe;
+  const auto lends = [this](BenefactorId id) {
+    const auto found = pool_.benefactors().find(id);
+    return found != pool_.benefactors().end() && !found->second.leaving &&
+           found->second.info.state == msg::BenefactorState::kAlive && pool_.space().usable(id);
+  };
+  if (stripe.node == 0 || (stripe.home && lends(stripe.home))) return;
+  stripe.home = {};
+  bool is_local = false;
+  for (const auto& [id, status] : pool_.benefactors()) {
+    if (!lends(id)) continue;
+    const bool local = pool_.domains().domain(id, FailureDomains::kHost) == stripe.node;
+    if (local && !is_local) {
+      stripe.home = id;
+      is_local = true;
+    } else if (!is_local && (!stripe.home ||
+                             precedes_as_copy_target(BenefactorId{stripe.node}, id, stripe.home))) {
+      stripe.home = id;
+    }
+  }
+}
+
+/// Returns true when the request should wait, because its home gives up memory of drained images.
+bool Placement::waits_for_home(SessionRecord& session, const msg::Place& request) {
+  settle_home(session);
+  const BenefactorId home = session.stripe.home;
+  const std::uint64_t unit = std::min(unit_of(request.unit_bytes), request.want_bytes);
+  if (!home || !request.beside.empty() || std::ranges::count(request.avoid, home) > 0) return false;
+  Eviction& eviction = evictions_[home];
+  if (pool_.space().largest(home) >= unit || pool_.now() < eviction.not_before) return false;
+  const bool under_way = pool_.now() - eviction.last < kHomeWait && pool_.journal().frees_extents();
+  if (!under_way && !to_.evictor.evict(unit, home)) {
+    eviction.not_before = pool_.now() + kHomeFull;
+    return false;
+  }
+  if (!under_way) eviction.last = pool_.now();
+  to_.totals.note_shortage(session);
+  return session.short_since && pool_.now() - *session.short_since < kHomeWait;
+}
+
+/// Chooses the home with its peers. When the home has no room, chooses another benefactor.
+void Placement::choose_node(SessionRecord& session, const Wanted& wanted) {
+  settle_home(session);
+  const std::uint64_t unit =
+      std::min(unit_of(wanted.unit_bytes), (wanted.bytes + session.places - 1) / session.places);
+  std::optional<BenefactorId> first;
+  std::optional<BenefactorId> local;
+  for (const auto& [bytes, id] : candidates_without(wanted.avoid)) {
+    if (pool_.space().largest(id) < unit) continue;
+    if (!first || id == session.stripe.home) first = id;
+    if (local || pool_.domains().domain(id, FailureDomains::kHost) != session.stripe.node) continue;
+    local = id;
+  }
+  if (!first) return;
+  if (first != session.stripe.home && local) first = local;
+  PlaceSet set{*first, {*first}};
+  const auto further = further_places(session, set.members, wanted, {});
+  set.members.insert(set.members.end(), further.begin(), further.end());
+  session.stripe.sets.push_back(std::move(set));
+}
+
 /// Chooses sets of `places` benefactors. Together they use about stripe_width benefactors, each
 /// equally often. Falls back to sets with too few members when no full set exists.
-std::vector<PlaceSet> Placement::choose_sets(std::uint32_t places, const Candidates& candidates,
-                                             const Wanted& wanted) {
+std::vector<PlaceSet> Placement::choose_sets(const SessionRecord& session,
+                                             const Candidates& candidates, const Wanted& wanted) {
+  const std::uint32_t places = session.places;
   const std::size_t width = pool_.config().pool.stripe_width;
   // With few candidates, each candidate becomes a set's first member.
   const bool all_first = candidates.size() <= width;
@@ -79,7 +153,7 @@ std::vector<PlaceSet> Placement::choose_sets(std::uint32_t places, const Candida
     }
     firsts.insert(*first);
     PlaceSet set{*first, {*first}};
-    const auto further = further_places(set.members, places, wanted, uses);
+    const auto further = further_places(session, set.members, wanted, uses);
     set.members.insert(set.members.end(), further.begin(), further.end());
     if (set.members.size() < places) {
       small.push_back(std::move(set));
@@ -94,16 +168,17 @@ std::vector<PlaceSet> Placement::choose_sets(std::uint32_t places, const Candida
 
 /// Adds benefactors that may hold copies of chunks of `held`: the least used, then the most free.
 std::vector<BenefactorId> Placement::further_places(
-    std::vector<BenefactorId> held, std::uint32_t places, const Wanted& wanted,
+    const SessionRecord& session, std::vector<BenefactorId> held, const Wanted& wanted,
     const std::map<BenefactorId, std::size_t>& uses) {
+  const std::uint32_t places = session.places;
   std::vector<BenefactorId> out;
   const auto cost = [&](BenefactorId id) {
     const auto used = uses.find(id);
     return std::make_pair(used == uses.end() ? 0 : used->second, ~pool_.space().free_bytes(id));
   };
   while (held.size() < places) {
-    const auto takers =
-        to_.copies.copy_targets_besides(held, places, unit_of(wanted.unit_bytes), wanted.avoid);
+    const auto takers = to_.copies.copy_targets_besides(held, places, unit_of(wanted.unit_bytes),
+                                                        wanted.avoid, session.stripe.node != 0);
     if (takers.empty()) break;
     out.push_back(*std::ranges::min_element(takers, {}, cost));
     held.push_back(out.back());
@@ -186,6 +261,11 @@ void Placement::grant_set(SessionRecord& session, const PlaceSet& set, std::uint
 void Placement::place_when_possible(SessionId id, msg::Place request, const Call& call) {
   SessionRecord& session = to_.sessions.at(id);
   msg::Place::Reply reply;
+  if (request.want_bytes > 0 && waits_for_home(session, request)) {
+    request.returned.clear();
+    waiting_.push_back({id, std::move(request), call});
+    return;
+  }
   if (request.want_bytes > 0) {
     reply.grants =
         grants(session, {request.want_bytes, request.unit_bytes, request.avoid, request.beside});
@@ -209,9 +289,11 @@ void Placement::place_when_possible(SessionId id, msg::Place request, const Call
       return;
     }
   }
+  settle_home(session);
   for (std::uint32_t i = 0; i < request.chunks.size(); ++i) {
     const auto& wanted = request.chunks[i];
-    const ChunkIndex found = pool_.state().chunks().find(wanted.name, wanted.length);
+    const ChunkIndex found =
+        pool_.state().chunks().find(wanted.name, wanted.length, session.stripe.home);
     if (found == kNoChunk) continue;
     Chunk existing = pool_.state().chunks().get(found);
     // A chunk whose benefactors do not answer may be lost. The client still has the bytes and

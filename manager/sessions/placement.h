@@ -25,6 +25,11 @@ namespace stdchk::manager {
 /// A Placement grants sessions space for their chunks: it chooses the benefactors, and takes the
 /// ranges. A request that finds no space waits while some may become free.
 ///
+/// A session that is placed by node writes to the benefactor on its writer's node. A node with
+/// several benefactors uses the first one. For a node without benefactors, always the same
+/// benefactor stands in. Chunks without room there go to another benefactor of the node, or else to
+/// the benefactor with most free space.
+///
 /// Owns: the requests that wait. Threads: the reactor's.
 class Placement {
  public:
@@ -55,6 +60,8 @@ class Placement {
   /// Takes a grant back. With `clean` its unused space is free at once; otherwise only when the
   /// client is fenced.
   void give_back(SessionRecord& session, GrantId grant, bool clean);
+  /// Gives a session that is placed by node its home, and another one when its home has gone.
+  void settle_home(SessionRecord& session);
   /// Retries requests that wait for space. A request that finds none waits on, until shortly before
   /// its deadline.
   void retry();
@@ -65,16 +72,22 @@ class Placement {
     msg::Place request;
     Call call;
   };
+  struct Eviction {
+    Time last{};        ///< drained memory there was given up, or is being checked
+    Time not_before{};  ///< there was none to give up
+  };
   /// Free bytes and benefactor.
   using Candidates = std::vector<std::pair<std::uint64_t, BenefactorId>>;
   void place_when_possible(SessionId id, msg::Place request, const Call& call);
   void choose_stripe(SessionRecord& session, const Wanted& wanted);
   Candidates candidates_without(const std::vector<BenefactorId>& avoid) const;
-  std::vector<PlaceSet> choose_sets(std::uint32_t places, const Candidates& candidates,
+  std::vector<PlaceSet> choose_sets(const SessionRecord& session, const Candidates& candidates,
                                     const Wanted& wanted);
-  std::vector<BenefactorId> further_places(std::vector<BenefactorId> held, std::uint32_t places,
-                                           const Wanted& wanted,
+  std::vector<BenefactorId> further_places(const SessionRecord& session,
+                                           std::vector<BenefactorId> held, const Wanted& wanted,
                                            const std::map<BenefactorId, std::size_t>& uses);
+  bool waits_for_home(SessionRecord& session, const msg::Place& request);
+  void choose_node(SessionRecord& session, const Wanted& wanted);
   void grant_set(SessionRecord& session, const PlaceSet& set, std::uint64_t want_bytes,
                  std::uint64_t unit, std::vector<Grant>& out);
   std::uint64_t fair_share(const SessionRecord& session) const;
@@ -84,6 +97,7 @@ class Placement {
   Pool& pool_;
   Neighbours to_;
   std::deque<Waiting> waiting_;
+  std::map<BenefactorId, Eviction> evictions_;  ///< on homes without room
 };
 
 }  // namespace stdchk::manager

@@ -170,9 +170,13 @@ Status ResumeService::adopt(SessionRecord& session, Resumption& resumption,
   std::vector<Chunk> stored = request.stored;
   for (Chunk& chunk : stored) drop_missing(pool_, session, chunk.copies);
   for (const auto& wanted : request.held) {
-    const ChunkIndex found = state_.chunks().find(wanted.name, wanted.length);
-    if (found == kNoChunk || !pool_.is_readable(found)) return fail(Code::kStale, "resume");
-    if (session.holds.insert(found).second) state_.hold(found);
+    // The session's home is not known any more: it may mean any chunk with that name.
+    auto found = state_.chunks().find_all(wanted.name, wanted.length);
+    std::erase_if(found, [this](ChunkIndex each) { return !pool_.is_readable(each); });
+    if (found.empty()) return fail(Code::kStale, "resume");
+    for (const ChunkIndex each : found) {
+      if (session.holds.insert(each).second) state_.hold(each);
+    }
   }
   const auto committed = std::ranges::count_if(request.stored, [&](const Chunk& chunk) {
     // Another session of the file may have stored other bytes at this place since.

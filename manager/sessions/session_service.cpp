@@ -6,7 +6,9 @@
 
 #include "core/base/limits.h"
 #include "core/policy/image_name.h"
+#include "core/policy/image_placement.h"
 #include "manager/drain/drainable_name.h"
+#include "manager/sessions/lease_terms.h"
 #include "manager/sessions/session_number.h"
 
 namespace stdchk::manager {
@@ -40,12 +42,28 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
     return state_.file(others->second);
   }
   STDCHK_TRY(check_drainable(pool_, request.parent, request.name));
+  if (request.number) {
+    if (!client.was(state_.name_leases().client(request.parent))) {
+      return fail(Code::kStale, "open");
+    }
+    STDCHK_TRY(check_number(pool_, client, request.number));
+  }
   created = true;
   const std::int64_t wall = pool_.wall_ns();
   return state_.pending().make(
-      FileId{pool_.next_id()},
+      request.number ? request.number : FileId{pool_.next_id()},
       NewName{request.parent, request.name, request.mode, request.uid, request.gid, wall, {}},
       client.id, wall);
+}
+
+/// Returns true when all chunks of the version have the session's home. The session may refer to
+/// such a version's chunks.
+bool SessionService::shares_chunks(const VersionData& version, const SessionRecord& session) const {
+  const ChunkTable& chunks = state_.chunks();
+  if (!chunks.has_homes()) return !session.stripe.home;
+  return std::ranges::all_of(version.slices, [&](const PackedSlice& slice) {
+    return chunks.home(slice.chunk) == session.stripe.home;
+  });
 }
 
 /// Pins a similar image: of the same series, the highest timestep below this
@@ -79,7 +97,8 @@ void SessionService::find_similar(const File& file, SessionRecord& session) {
       best_step = other->timestep;
     }
   }
-  if (best == nullptr || !state_.pin(best->id, best->newest.version)) return;
+  if (best == nullptr || !shares_chunks(best->newest, session)) return;
+  if (!state_.pin(best->id, best->newest.version)) return;
   session.similar.file = best->id;
   session.similar.version = best->newest.version;
 }
@@ -121,6 +140,7 @@ void SessionService::serve(ClientRecord& client, const msg::OpenSession& request
   if (file.newest.version > 0 && state_.pin(file.id, file.newest.version)) {
     session.base = file.newest.version;
   }
+  to_.placement.settle_home(session);
   find_similar(file, session);
   msg::OpenSession::Reply reply;
   reply.session = id;
@@ -215,7 +235,13 @@ SessionRecord& SessionService::begin(ClientRecord& client, SessionId id, const F
   session.file = file.id;
   session.copies = copies_of(file, asked_copies);
   session.places = places_of(file, session.copies, waits_for_copies);
-  session.proof = pool_.policy(file).proof();
+  const Policy policy = pool_.policy(file);
+  session.proof = policy.proof();
+  // Parity needs the chunks on different nodes: a mount may ask for it by --copies.
+  const bool has_parity = redundancy_of(session.copies).value_or(Redundancy{}).has_parity();
+  if (placement_of(policy) == ImagePlacement::kNode && !has_parity) {
+    session.stripe.node = pool_.domains().node_of(client.host_name, client.host_token);
+  }
   state_.keep(file.id);
   to_.notices.use(file.id, client.id);
   client.sessions.emplace(file.id, id);

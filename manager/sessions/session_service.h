@@ -44,18 +44,23 @@ class SessionService {
   /// Adds the client's session on the file, or the one that is resumed.
   SessionRecord& begin(ClientRecord& client, SessionId id, const File& file,
                        std::uint32_t asked_copies, bool waits_for_copies);
+  /// Gives a session that is placed by node its home, if it has none.
+  void settle_home(SessionRecord& session) { to_.placement.settle_home(session); }
   /// Ends the session. With `clean` its unused space is free at once; otherwise only when the
   /// client is fenced.
   void end(SessionId id, bool clean);
   /// Ends the session, and the generation of the set that it wrote an image of.
   void give_up(SessionId id, bool clean);
+  /// Returns the number of the Redundancy that new versions of the file get. `asked` is the client's
+  /// wish; 0: none.
+  std::uint32_t copies_of(const File& file, std::uint32_t asked) const;
   std::size_t aborted_count() const { return aborted_.size(); }
 
  private:
   Result<const File*> file_to_open(ClientRecord& client, const msg::OpenSession& request,
                                    bool& created);
+  bool shares_chunks(const VersionData& version, const SessionRecord& session) const;
   void find_similar(const File& file, SessionRecord& session);
-  std::uint32_t copies_of(const File& file, std::uint32_t asked) const;
   std::uint32_t places_of(const File& file, std::uint32_t copies, bool waits) const;
 
   Pool& pool_;

@@ -332,7 +332,7 @@ FileId DirectorySets::part_waits(const File& file, const File& folder) const {
 }
 
 bool DirectorySets::holds(const File& file, const Skips& skips) {
-  if (!state_.has_directory_sets() || !file.parent) return false;
+  if (!state_.set_names().has_directories() || !file.parent) return false;
   const auto known = waits_for_.find(file.id);
   if (known != waits_for_.end()) {
     const File* const first = known->second == file.id ? nullptr : state_.file(known->second);

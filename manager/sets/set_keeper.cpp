@@ -406,13 +406,16 @@ bool SetKeeper::lacks_copies(const ImageSet& set, Looked& looked) const {
   return false;
 }
 
-/// Chooses the first set of an application, then every k-th. A set with drained images counts as
-/// chosen: an earlier manager chose it.
+/// Chooses the first set of an application, then every k-th. Sets count in the order in which their
+/// first files are committed. A directory without files has sequence 0, which would put it before
+/// older sets. So it does not count yet. A set with drained images counts as chosen:
+/// an earlier manager chose it.
 void SetKeeper::choose(const File& folder, std::vector<ImageSet>& sets, std::uint64_t every) {
   Every& known = every_[folder.id];
   known.images.clear();
   std::set<std::string_view> there;
   for (ImageSet& set : sets) {
+    if (set.members.empty()) continue;
     there.insert(set.name);
     Chosen& chosen = known.applications[set.application];
     const auto [decided, first_seen] = chosen.by_name.try_emplace(set.name, false);
@@ -566,7 +569,8 @@ void SetKeeper::remove(FileId folder, const ImageSet& set) {
 }
 
 /// Removes a directory and all files below, as remove() removes images. Stops at kRemovedMax and
-/// goes on in the next turn.
+/// goes on in the next turn. If drain-every has left the set out, its folders in the drain directory
+/// are empty. These go, too: a program would take an empty folder for a checkpoint.
 void SetKeeper::remove_directory(FileId folder, const ImageSet& set) {
   const File* const directory = pool_.state().file(set.directory);
   if (directory == nullptr || directory->parent != folder) return;
@@ -576,12 +580,13 @@ void SetKeeper::remove_directory(FileId folder, const ImageSet& set) {
   }
   log::info("the set {} of {} files is removed as its folder's policy says", set.name,
             set.members.size());
+  const bool in_drain_too = set.skipped && set.drained == 0 && pool_.has_drain();
   for (const DirectorySets::Name& one : directories_.removal_of(*directory)) {
     if (removed_++ >= kRemovedMax) {
       changed_.insert(folder);
       return;
     }
-    const RemoveName command{one.folder, one.name, one.is_directory, pool_.wall_ns(), false};
+    const RemoveName command{one.folder, one.name, one.is_directory, pool_.wall_ns(), in_drain_too};
     pool_.execute(command, [](const Result<Affected>&) {});
     notices_.entry_changed(one.folder, one.name, {});
   }

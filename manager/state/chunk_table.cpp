@@ -35,6 +35,7 @@ Redundancy unpack_redundancy(std::uint32_t code) {
 constexpr std::uint64_t kMoreCopiesBytes = 112;
 /// A map node and its hash bucket.
 constexpr std::uint64_t kByPlaceBytes = 40;
+constexpr std::uint64_t kHomeBytes = 40;
 
 std::uint64_t pack(const Extent& extent) {
   STDCHK_ASSERT(extent.benefactor.value != 0 && extent.benefactor.value < (1U << 24));
@@ -58,7 +59,9 @@ std::size_t ChunkTable::IndexPart::home(std::uint64_t spread) const {
   return (spread << kPartBits >> 32) * slots.size() >> 32;
 }
 
-ChunkIndex ChunkTable::find(const ChunkName& name, std::uint32_t length) const {
+/// Returns the first chunk with that name and length for which `accepts(index)` is true.
+template <class Accepts>
+ChunkIndex ChunkTable::find_if(const ChunkName& name, std::uint32_t length, Accepts accepts) const {
   if (!name.is_named()) return kNoChunk;
   const std::uint64_t spread = spread_of(name);
   const IndexPart& part = part_of(spread);
@@ -66,8 +69,35 @@ ChunkIndex ChunkTable::find(const ChunkName& name, std::uint32_t length) const {
   for (std::size_t slot = part.home(spread);; slot = part.behind(slot)) {
     const ChunkIndex at = part.slots[slot];
     if (at == kNoChunk) return kNoChunk;
-    if (entry(at).name == name && entry(at).length == length) return at;
+    if (entry(at).name == name && entry(at).length == length && accepts(at)) return at;
   }
+}
+
+ChunkIndex ChunkTable::find(const ChunkName& name, std::uint32_t length, BenefactorId home) const {
+  return find_if(name, length, [&](ChunkIndex at) { return this->home(at) == home; });
+}
+
+ChunkIndex ChunkTable::find_at(const ChunkName& name, std::uint32_t length,
+                               const Extent& extent) const {
+  if (!has_homes()) return find(name, length);
+  return find_if(name, length, [&](ChunkIndex at) {
+    const std::vector<Extent> here = copies(at);
+    return std::find(here.begin(), here.end(), extent) != here.end();
+  });
+}
+
+std::vector<ChunkIndex> ChunkTable::find_all(const ChunkName& name, std::uint32_t length) const {
+  std::vector<ChunkIndex> out;
+  (void)find_if(name, length, [&](ChunkIndex at) {
+    out.push_back(at);
+    return false;
+  });
+  return out;
+}
+
+BenefactorId ChunkTable::home(ChunkIndex index) const {
+  const auto found = homes_.find(index);
+  return found == homes_.end() ? BenefactorId{} : found->second;
 }
 
 /// Grows by a quarter, so that 60 to 75 % of the slots are used.
@@ -111,7 +141,7 @@ void ChunkTable::index_erase(ChunkIndex index) {
   --part.used;
 }
 
-ChunkIndex ChunkTable::add(const Chunk& chunk) {
+ChunkIndex ChunkTable::add(const Chunk& chunk, BenefactorId home) {
   ChunkIndex index = unused_;
   if (index != kNoChunk) {
     unused_ = entry(index).crc;
@@ -121,6 +151,7 @@ ChunkIndex ChunkTable::add(const Chunk& chunk) {
     if (index / kBlock == blocks_.size()) blocks_.push_back(std::make_unique<Entry[]>(kBlock));
   }
   entry(index) = {chunk.name, 0, chunk.length & kLengthMask, 0, chunk.crc, 0, 0};
+  if (home) homes_[index] = home;
   if (chunk.name.is_named()) index_insert(index);
   ++live_;
   std::vector<FreedExtent> none;
@@ -222,6 +253,7 @@ void ChunkTable::release(ChunkIndex index, bool undrained, std::vector<FreedExte
   if (--entry(index).references > 0) return;
   set_copies(index, {}, freed);
   if (entry(index).name.is_named()) index_erase(index);
+  homes_.erase(index);
   entry(index).crc = std::exchange(unused_, index);
   --live_;
 }
@@ -231,7 +263,8 @@ std::uint64_t ChunkTable::memory_bytes() const {
   for (const IndexPart& part : index_) {
     bytes += sizeof(part) + part.slots.capacity() * sizeof(ChunkIndex);
   }
-  return bytes + more_copies_.size() * kMoreCopiesBytes + by_place_.size() * kByPlaceBytes;
+  return bytes + more_copies_.size() * kMoreCopiesBytes + by_place_.size() * kByPlaceBytes +
+         homes_.size() * kHomeBytes;
 }
 
 }  // namespace stdchk::manager

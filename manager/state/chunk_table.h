@@ -28,16 +28,28 @@ struct FreedExtent {
 ///
 /// Slices of versions and holds count as references. `undrained` counts the slices of versions
 /// that are not in the drain directory. While it is above 0 the copies must stay (rule M5).
+/// A chunk of an image that is placed by node has a home: the benefactor on its writer's node.
+/// Chunks of equal content with different homes are different chunks (docs/decisions/0070).
 /// The index of names is divided into parts that grow one by one, so that no call waits while
 /// a large index is rebuilt.
 ///
 /// Threads: one. Limits: 2^32 - 1 chunks, 2^24 benefactors, arenas of 2^46 bytes. An entry with one
-/// copy takes 56 bytes, and 5.3 to 6.7 bytes of index (manager/README.md has the sum).
+/// copy takes 56 bytes, and 5.3 to 6.7 bytes of index (manager/README.md has the sum). A home takes
+/// 40 bytes.
 class ChunkTable {
  public:
-  ChunkIndex find(const ChunkName& name, std::uint32_t length) const;
-  /// Adds an entry without references. The table must not contain its name.
-  ChunkIndex add(const Chunk& chunk);
+  /// Finds the chunk with that name, length and home.
+  ChunkIndex find(const ChunkName& name, std::uint32_t length, BenefactorId home = {}) const;
+  /// Finds the chunk with that name and length that has a copy at `extent`. When no chunk has a
+  /// home, the name suffices.
+  ChunkIndex find_at(const ChunkName& name, std::uint32_t length, const Extent& extent) const;
+  /// Finds the chunks with that name and length, whatever their homes.
+  std::vector<ChunkIndex> find_all(const ChunkName& name, std::uint32_t length) const;
+  /// Adds an entry without references. The table must not contain its name with this home.
+  ChunkIndex add(const Chunk& chunk, BenefactorId home = {});
+  /// Returns the home of the chunk; none when its images are striped.
+  BenefactorId home(ChunkIndex index) const;
+  bool has_homes() const { return !homes_.empty(); }
   Chunk get(ChunkIndex index) const;
   std::uint32_t length(ChunkIndex index) const { return entry(index).length; }
   bool is_named(ChunkIndex index) const { return entry(index).name.is_named(); }
@@ -108,6 +120,8 @@ class ChunkTable {
   const Entry& entry(ChunkIndex index) const { return blocks_[index / kBlock][index % kBlock]; }
   Entry& entry(ChunkIndex index) { return blocks_[index / kBlock][index % kBlock]; }
   std::vector<Extent> copies(ChunkIndex index) const;
+  template <class Accepts>
+  ChunkIndex find_if(const ChunkName& name, std::uint32_t length, Accepts accepts) const;
   std::uint64_t bytes_of(ChunkIndex index) const;
   bool has_place_index(ChunkIndex index) const;
   /// A hash table with open addressing and linear probing; any number of slots.
@@ -138,6 +152,7 @@ class ChunkTable {
   ChunkIndex unused_ = kNoChunk;  ///< head of the free list; `crc` of a free entry is its next
   std::unordered_map<ChunkIndex, std::vector<Extent>>
       more_copies_;  ///< all copies of a chunk that has several
+  std::unordered_map<ChunkIndex, BenefactorId> homes_;
   std::vector<IndexPart> index_ = std::vector<IndexPart>(std::size_t{1} << kPartBits);
   std::unordered_map<std::uint64_t, ChunkIndex> by_place_;  ///< for find_place()
   std::uint64_t live_ = 0;

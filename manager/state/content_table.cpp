@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/limits.h"
@@ -43,6 +44,20 @@ ChunkMap ContentTable::map_page(const VersionData& version, std::size_t first,
   return page;
 }
 
+std::vector<BenefactorId> ContentTable::homes_of(const VersionData& version) const {
+  std::vector<BenefactorId> homes;
+  if (!chunks_.has_homes()) return homes;
+  std::unordered_set<ChunkIndex> seen;
+  bool any = false;
+  for (const PackedSlice& slice : version.slices) {
+    if (!seen.insert(slice.chunk).second) continue;
+    homes.push_back(chunks_.home(slice.chunk));
+    any = any || homes.back();
+  }
+  if (!any) homes.clear();
+  return homes;
+}
+
 bool ContentTable::needs_drained(const VersionData& version) const {
   return version.drained ||
          std::any_of(version.slices.begin(), version.slices.end(),
@@ -61,7 +76,9 @@ bool ContentTable::may_be_lost(const Stripe& stripe) const {
                      [this](ChunkIndex chunk) { return chunks_.undrained(chunk) == 0; });
 }
 
-ContentTable::Resolved ContentTable::resolve(const ChunkMap& written, const File* file) {
+ContentTable::Resolved ContentTable::resolve(const ChunkMap& written,
+                                             const std::vector<BenefactorId>& homes,
+                                             const File* file) {
   std::map<Extent, ChunkIndex> unnamed;  // chunks of the newest version; filled on first use
   const auto find_unnamed = [&](const Extent& extent) {
     if (unnamed.empty() && file != nullptr) {
@@ -74,17 +91,19 @@ ContentTable::Resolved ContentTable::resolve(const ChunkMap& written, const File
   };
   std::vector<ChunkIndex> indexes;
   std::uint64_t added_bytes = 0;
-  for (const Chunk& chunk : written.chunks) {
+  for (std::size_t i = 0; i < written.chunks.size(); ++i) {
+    const Chunk& chunk = written.chunks[i];
+    const BenefactorId home = i < homes.size() ? homes[i] : BenefactorId{};
     ChunkIndex index = kNoChunk;
     if (chunk.name.is_named()) {
-      index = chunks_.find(chunk.name, chunk.length);
+      index = chunks_.find(chunk.name, chunk.length, home);
       if (index != kNoChunk && !chunk.copies.empty())
         chunks_.set_copies(index, chunk.copies, freed_);
     } else if (!chunk.copies.empty()) {
       index = find_unnamed(chunk.copies.front());
     }
     if (index == kNoChunk) {
-      index = chunks_.add(chunk);
+      index = chunks_.add(chunk, home);
       added_bytes += chunk.length;
     }
     chunks_.refer(index, false);
@@ -197,11 +216,12 @@ Result<Affected> ContentTable::run(const ChangeCopies& command) {
   return Affected{};
 }
 
-/// Finds a chunk by its name, or by its place if parity is wanted for it;
-/// otherwise returns kNoChunk.
+/// Finds a chunk by its name, or by its place if parity is wanted for it; otherwise returns
+/// kNoChunk. Among chunks of one name it prefers the chunk with a copy at `at`.
 ChunkIndex ContentTable::find_chunk(const ChunkName& name, std::uint32_t length,
                                     const Extent& at) const {
-  const ChunkIndex found = name.is_named() ? chunks_.find(name, length) : chunks_.find_place(at);
+  ChunkIndex found = name.is_named() ? chunks_.find_at(name, length, at) : chunks_.find_place(at);
+  if (found == kNoChunk && name.is_named()) found = chunks_.find(name, length);
   return found != kNoChunk && chunks_.length(found) == length ? found : kNoChunk;
 }
 

@@ -38,6 +38,9 @@ class ContentTable {
   }
   /// Returns slices [first, first + count) with their chunks.
   ChunkMap map_page(const VersionData& version, std::size_t first, std::size_t count) const;
+  /// Returns the homes of the version's chunks, in the order of a map_page() with all slices. Empty
+  /// when no chunk has a home.
+  std::vector<BenefactorId> homes_of(const VersionData& version) const;
   /// Returns true when bytes of the version may have to be read from the drain directory.
   bool needs_drained(const VersionData& version) const;
   /// Returns true when older pinned versions need the file in the drain directory and were not set
@@ -57,8 +60,10 @@ class ContentTable {
     std::uint64_t added_bytes = 0;  ///< bytes of chunks new to the table
   };
   /// Finds or adds the chunks. Counts a hold on each, so that none is freed while the commit runs.
+  /// `homes` are those of the map's chunks; chunks without an entry have none.
   /// `file`: chunks without names are looked for in its newest version; nullptr: nowhere.
-  Resolved resolve(const ChunkMap& written, const File* file);
+  Resolved resolve(const ChunkMap& written, const std::vector<BenefactorId>& homes,
+                   const File* file);
   /// Counts the references of a version.
   void refer(const VersionData& version);
   /// Releases the references of a version, and empties it.

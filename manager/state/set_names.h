@@ -29,6 +29,7 @@ class SetNames {
   SetNames(const FileTable& files, bool has_directories)
       : files_(files), has_directories_(has_directories) {}
 
+  bool has_directories() const { return has_directories_; }
   /// Returns how names of images in the folder are read; null where sets are directories.
   const SetNaming* naming(const File& folder) const;
   /// Returns the parts of an image's name in the folder; nothing for other names.

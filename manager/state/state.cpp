@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "manager/state/batch_commands.h"
 #include "manager/state/link_commands.h"
 #include "manager/state/name_commands.h"
 #include "manager/state/version_commands.h"
@@ -24,6 +25,7 @@ RestoreFile restore_of(const Catalog& catalog, const File& file) {
   restore.target = file.target;
   restore.xattrs = {file.xattrs.begin(), file.xattrs.end()};
   restore.map = catalog.contents.map_page(newest, 0, newest.slices.size());
+  restore.homes = catalog.contents.homes_of(newest);
   restore.drained = newest.drained;
   restore.evicted = newest.evicted;
   restore.in_drain = file.in_drain;
@@ -68,6 +70,8 @@ Result<Affected> State::run(const C& command) {
     return NameCommands(catalog_).run(command);
   } else if constexpr (requires(LinkCommands links) { links.run(command); }) {
     return LinkCommands(catalog_).run(command);
+  } else if constexpr (requires(BatchCommands batches) { batches.run(command); }) {
+    return BatchCommands(catalog_, name_leases_).run(command);
   } else if constexpr (requires(VersionCommands versions) { versions.run(command); }) {
     return VersionCommands(catalog_).run(command);
   } else if constexpr (requires(ContentTable contents) { contents.run(command); }) {
@@ -148,6 +152,7 @@ void State::snapshot(const std::function<void(Command)>& emit) const {
   snapshot_stripes(emit);
   for (const auto& [sequence, change] : mirror_queue()) emit(RestoreMirror{sequence, change});
   completion_records_.snapshot(emit);
+  name_leases_.snapshot([this](FileId id) { return directory(id).has_value(); }, emit);
   RestoreCounters counters;
   counters.sequence = sequence();
   counters.mirror_sequence = mirror().newest();

@@ -14,6 +14,7 @@
 #include "manager/state/command_counts.h"
 #include "manager/state/completion_records.h"
 #include "manager/state/file.h"
+#include "manager/state/name_leases.h"
 #include "manager/state/pending_names.h"
 
 namespace stdchk::manager {
@@ -48,10 +49,10 @@ class State {
   const CommitLists& commits() const { return catalog_.commits; }
   /// Reads names by the rules of sets.
   SetNames set_names() const { return catalog_.names(); }
-  bool has_directory_sets() const { return catalog_.directory_set_folders > 0; }
   const MirrorQueue& mirror() const { return catalog_.mirror; }
   const SetGenerations& set_generations() const { return catalog_.generations; }
   const CompletionRecords& completion_records() const { return completion_records_; }
+  const NameLeases& name_leases() const { return name_leases_; }
   const std::map<BenefactorId, BenefactorRecord>& benefactors() const { return benefactors_; }
   const History& history() const { return catalog_.history; }
   /// The number of the newest commit.
@@ -97,6 +98,7 @@ class State {
   std::map<BenefactorId, BenefactorRecord> benefactors_;
   CommandCounts counts_;
   CompletionRecords completion_records_;
+  NameLeases name_leases_;
 };
 
 }  // namespace stdchk::manager

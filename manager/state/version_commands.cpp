@@ -41,7 +41,8 @@ Result<Affected> VersionCommands::run(const CommitVersion& command) {
   // All checks are done: the code below cannot fail.
   const Replaced replaced = command.create ? create(command, target) : Replaced{};
   File& file = *target.file;
-  const ContentTable::Resolved written = catalog_.contents.resolve(command.written, &file);
+  const ContentTable::Resolved written =
+      catalog_.contents.resolve(command.written, command.homes, &file);
   count_history(command, file, written);
   VersionData next = next_version(command, file, written);
   const bool keeps_base = next.stored_bytes > covered_bytes(written.slices);
@@ -139,7 +140,7 @@ Result<Affected> VersionCommands::load(File& file, const CommitVersion& command)
     end += slice.length;
   }
   if (end != drained.size_bytes) return fail(Code::kInvalidArgument, "manager.load");
-  ContentTable::Resolved written = catalog_.contents.resolve(command.written, &file);
+  ContentTable::Resolved written = catalog_.contents.resolve(command.written, command.homes, &file);
   VersionData next;
   next.version = drained.version + 1;
   next.size_bytes = drained.size_bytes;
@@ -275,7 +276,7 @@ void VersionCommands::restore_content(File& file, const RestoreFile& command) {
   newest.staged = command.staged;
   newest.partial = command.partial;
   catalog_.sequence = std::max(catalog_.sequence, command.sequence);
-  ContentTable::Resolved resolved = catalog_.contents.resolve(command.map, nullptr);
+  ContentTable::Resolved resolved = catalog_.contents.resolve(command.map, command.homes, nullptr);
   newest.slices = std::move(resolved.slices);
   newest.stored_bytes = covered_bytes(newest.slices);
   catalog_.contents.refer(newest);

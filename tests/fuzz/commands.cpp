@@ -300,13 +300,50 @@ std::optional<Command> snapshot_command(unsigned kind, Choices& choices) {
   }
 }
 
+ApplyNames batch(Choices& choices) {
+  ApplyNames made{number(choices, 3), number(choices, 4), {}, choices.flag()};
+  for (unsigned i = choices.below(5); i > 0; --i) {
+    ApplyNames::Item& one = made.changes.emplace_back();
+    one.change.kind = static_cast<msg::NameChangeKind>(1 + choices.below(7));
+    one.change.parent = file(choices);
+    one.change.name = name(choices);
+    one.change.file = file(choices);
+    one.change.to_parent = file(choices);
+    one.change.to_name = name(choices);
+    one.change.mask = choices.byte();
+    one.change.time_ns = time(choices);
+    one.change.target = name(choices);
+    one.change.lease = choices.flag();
+    one.copies = redundancy(choices);
+  }
+  return made;
+}
+
+/// Commands on leases of directories.
+std::optional<Command> lease_command(unsigned kind, Choices& choices) {
+  switch (kind) {
+    case 32:
+      return LeaseNames{
+          file(choices), number(choices, 3), {number(choices, 3)}, number(choices, 3)};
+    case 33: {
+      EndLeases made{number(choices, 3), {}};
+      for (unsigned i = choices.below(3); i > 0; --i) made.directories.push_back(file(choices));
+      return made;
+    }
+    case 34:
+      return batch(choices);
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
 
 Command make_command(Choices& choices) {
-  static_assert(std::variant_size_v<AnyCommand> == 29);
-  const unsigned kind = choices.below(32);
-  for (const auto group :
-       {name_command, file_command, chunk_command, drain_command, snapshot_command}) {
+  static_assert(std::variant_size_v<AnyCommand> == 32);
+  const unsigned kind = choices.below(35);
+  for (const auto group : {name_command, file_command, chunk_command, drain_command,
+                           snapshot_command, lease_command}) {
     if (auto made = group(kind, choices)) return *std::move(made);
   }
   return restore(choices);

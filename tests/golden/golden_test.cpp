@@ -389,6 +389,18 @@ TEST_CASE("a file of before there were devices has no device number") {
   CHECK(std::get<manager::RestoreFile>(*file).attributes.device == 0);
 }
 
+TEST_CASE("chunks of before images were placed by node have no homes") {
+  const auto lines = read_lines("journal_older.txt");
+  const auto commit = manager::decode_command(unhex(lines.at("commit_before_homes")));
+  REQUIRE(commit.has_value());
+  CHECK(std::get<manager::CommitVersion>(*commit).same_as == 6);
+  CHECK(std::get<manager::CommitVersion>(*commit).homes.empty());
+  const auto file = manager::decode_command(unhex(lines.at("file_before_homes")));
+  REQUIRE(file.has_value());
+  CHECK(std::get<manager::RestoreFile>(*file).drained_sets.size() == 2);
+  CHECK(std::get<manager::RestoreFile>(*file).homes.empty());
+}
+
 TEST_CASE("a version of before drained ones were loaded into memory is one of new content") {
   const auto lines = read_lines("journal_older.txt");
   const auto commit = manager::decode_command(unhex(lines.at("commit_before_same_as")));

@@ -51,10 +51,10 @@ def program(tmp_path_factory):
 class Clone:
     """A program that maps an image. The mapping may fail."""
 
-    def __init__(self, program, socket, image, *options, prefix=(), environment=None):
+    def __init__(self, program, socket, image, *options, prefix=(), environment=None, folder=None):
         self.process = subprocess.Popen(
             [*prefix, program, image, *map(str, options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-            env=(environment or os.environ) | {"STDCHK_PAGER": str(socket)})
+            cwd=folder, env=(environment or os.environ) | {"STDCHK_PAGER": str(socket)})
         self.said = self.process.stdout.readline().strip()
 
     def ask(self, *words):
@@ -294,19 +294,20 @@ def test_another_user_is_refused(pager, image, tmp_path):
         pytest.skip("only root can become another user")
     pager.start()
     os.chmod(tmp_path, 0o755)
-    for folder in tmp_path.parents:
-        with contextlib.suppress(PermissionError):
-            os.chmod(folder, os.stat(folder).st_mode | 0o011)
+    # Each start of pytest closes the folder of all its temporary folders to other users. So the other user begins in
+    # the folder of the socket.
     programs = programs_for_all(tmp_path / "programs")
     program = tmp_path / "map_image"
     program.write_bytes(pager.program.read_bytes())
     program.chmod(0o755)
     library = programs / "libstdchk-map.so.0"
     library.write_bytes(LIBRARY.read_bytes())
-    stranger = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "env", f"LD_LIBRARY_PATH={programs}"]
+    stranger = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "env",
+                f"LD_LIBRARY_PATH={programs.name}"]
 
     def said():
-        return Clone(program, pager.socket, "label", "file", image[0], prefix=stranger).said
+        return Clone(f"./{program.name}", pager.socket.name, "label", "file", image[0].name, prefix=stranger,
+                     folder=tmp_path).said
 
     assert "Permission denied" in said()
     pager.socket.chmod(0o777)  # even where the socket's mode lets them come

@@ -8,10 +8,12 @@ from processes import run, wait_until
 
 
 class Namespace:
-    """A network namespace that ends with its object."""
+    """A network namespace that ends with its object. `mounts` makes it a mount namespace, too."""
 
-    def __init__(self):
-        self.holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+    def __init__(self, mounts=False):
+        own_mounts = ["--mount", "--propagation", "private"] if mounts else []
+        self.mounts = mounts
+        self.holder = subprocess.Popen(["unshare", "--net", *own_mounts, "sleep", "infinity"])
         own = os.readlink("/proc/self/ns/net")
         wait_until(lambda: os.readlink(f"{self.path}") != own, "the namespace")
         self.run("ip", "link", "set", "lo", "up")
@@ -22,7 +24,8 @@ class Namespace:
 
     @property
     def prefix(self):
-        return ("nsenter", f"--net={self.path}")
+        mounts = [f"--mount=/proc/{self.holder.pid}/ns/mnt"] if self.mounts else []
+        return ("nsenter", f"--net={self.path}", *mounts)
 
     def run(self, *command, **options):
         return run(*self.prefix, *command, **options)
@@ -33,14 +36,15 @@ class Namespace:
 
 
 class Switch:
-    """A namespace with a bridge, and `count` hosts on it. Packets may have 9000 bytes."""
+    """A namespace with a bridge, and `count` hosts on it, perhaps with mounts of their own. Packets may have 9000
+    bytes."""
 
-    def __init__(self, count):
+    def __init__(self, count, mounts=False):
         self.bridge, self.hosts = Namespace(), []
         self.bridge.run("ip", "link", "add", "switch", "mtu", "9000", "type", "bridge", "mcast_snooping", "0")
         self.bridge.run("ip", "link", "set", "switch", "up")
         for number in range(count):
-            host = Namespace()
+            host = Namespace(mounts)
             self.hosts.append(host)
             self.bridge.run("ip", "link", "add", f"port{number}", "mtu", "9000", "type", "veth", "peer", "name", "eth0",
                             "mtu", "9000", "netns", host.holder.pid)

@@ -184,6 +184,9 @@ def test_a_new_pool_shows_and_reads_the_files_of_an_earlier_one(pool, store, tmp
     contents = {name: write(pool.mount / name, size)
                 for name, size in {"d/app.N0.T1": 20 * MIB, "small": 1000}.items()}
     os.symlink("small", pool.mount / "link")
+    (pool.mount / "empty").mkdir(mode=0o750)
+    for name in ("link", "empty"):
+        os.utime(pool.mount / name, ns=(10**18, 10**18 + 7), follow_symlinks=False)
     times = {name: (pool.mount / name).stat().st_mtime_ns for name in contents}
     drain(pool)
     other = Pool(tmp_path)
@@ -199,6 +202,9 @@ def test_a_new_pool_shows_and_reads_the_files_of_an_earlier_one(pool, store, tmp
             assert (other.mount / name).read_bytes() == content
             assert (other.mount / name).stat().st_mtime_ns == times[name]
         assert os.readlink(other.mount / "link") == "small"
+        assert os.lstat(other.mount / "link").st_mtime_ns == 10**18 + 7
+        assert (other.mount / "empty").stat().st_mtime_ns == 10**18 + 7
+        assert (other.mount / "empty").stat().st_mode & 0o7777 == 0o750
         assert (other.mount / "d").stat().st_mode & 0o7777 == 0o711
         # Bytes that were changed in the store are no content.
         key = f"{prefix}/small"

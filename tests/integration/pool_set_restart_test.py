@@ -255,6 +255,58 @@ def test_drained_links_come_back_as_links_and_lead_no_command_outside(pool, tmp_
     assert (outside / "secret").read_text() == "another user's"
 
 
+def look_of(path):
+    """Mode, owner, group and time of modification, of a link itself."""
+    there = os.lstat(path)
+    return there.st_mode, there.st_uid, there.st_gid, there.st_mtime_ns
+
+
+def test_folders_and_links_come_back_with_their_attributes_also_folders_without_files(pool, tmp_path):
+    pool.up(benefactors=2, memory="128M")
+    folder = make_folder(pool, "directory", 1, 2)
+    for step in ("step-1", "step-2"):
+        for number, name in enumerate(("cache/deep", "cache")):
+            made = folder / step / name
+            made.mkdir(parents=True, exist_ok=True)
+            made.chmod(0o2750 if number else 0o700)
+            os.chown(made, 12345 + number, 23456)
+            os.utime(made, ns=(10**18, 10**18 + number))
+    link = folder / "step-2" / "link"
+    link.symlink_to("nothing")
+    os.chown(link, 12345, 23456, follow_symlinks=False)
+    os.utime(link, ns=(10**18, 10**18 + 7), follow_symlinks=False)
+    wait_until(lambda: sets_of(pool, folder)["step-2"]["complete"], "the set")
+    wanted = {name: look_of(folder / "step-2" / name)
+              for name in ("cache/deep", "cache", "a/0.bin", ".metadata", "link")}
+    assert wanted["link"][1:] == (12345, 23456, 10**18 + 7)
+    pool.down("--drain")
+    drained = pool.drain / "directory"
+    assert {name: look_of(drained / "step-2" / name) for name in wanted} == wanted
+    other = Pool(tmp_path)
+    try:
+        other.up(benefactors=2, memory="128M", drain=False)
+        new, chosen = other.mount / "new", other.mount / "chosen"
+        set_rules(other, new, *RULES)
+        (new / "step-2").mkdir(0o711)
+        found = json.loads(other.stdchk("stage-in", "--json", "--to", new, drained).stdout)
+        assert (found["files"], found["links"], found["folders"], found["bad"]) == (3, 1, 3, [])
+        assert {name: look_of(new / "step-2" / name) for name in wanted} == wanted
+        assert look_of(new / "step-2" / "a") == look_of(drained / "step-2" / "a")
+        assert stat.S_IMODE((new / "step-2").stat().st_mode) == 0o711, "a folder that was there keeps its attributes"
+        assert not (new / "step-1").exists()
+        chosen.mkdir()
+        other.stdchk("stage-in", "--set", "step-1", "--to", chosen, drained)
+        assert sorted(os.listdir(chosen)) == ["step-1"]
+        assert look_of(chosen / "step-1") == look_of(drained / "step-1")
+        assert look_of(chosen / "step-1" / "cache" / "deep") == look_of(drained / "step-1" / "cache" / "deep")
+        other.down()
+    finally:
+        other.clean()
+    # The next pool on that drain directory shows the same.
+    pool.up(benefactors=2, memory="128M")
+    assert {name: look_of(pool.mount / "directory" / "step-2" / name) for name in wanted} == wanted
+
+
 def test_an_unfinished_directory_is_not_loaded_by_default(pool, tmp_path):
     pool.up(benefactors=2, memory="128M")
     folder = pool.mount / "run"

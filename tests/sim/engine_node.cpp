@@ -14,7 +14,7 @@ EngineNode::EngineNode(Cluster& cluster, const std::string& name, const Limits& 
     : cluster_(cluster), node_(cluster.add_node(name)), executor_(node_.reactor, seed) {
   client::Engine::Config config;
   config.manager_address = cluster.managers();
-  config.host_token = "host";
+  config.host_token = cluster.host_for(name);
   config.host_name = name;
   config.window_bytes = of_process.window_bytes;
   config.sessions.naming_judged_bytes = 512 * limits::kKiB;

@@ -18,8 +18,8 @@
 // Besides, a client that speaks the plain protocol changes folders and writes sets of images into a
 // folder with a policy. Some pools begin with files that an earlier pool has drained.
 //
-// Checked: bytes, lost, leave, M1, M9, names, sets and space as in pool_sim.cpp (which alone checks
-// M3). A read must not fail for lost bytes while they exist and no process is cut off. A superseded
+// Checked: bytes, lost, leave, M1, M9, names, sets, nodes and space as in pool_sim.cpp (which alone
+// checks M3). A read must not fail for lost bytes while they exist and no process is cut off. A superseded
 // manager must end. And:
 //    redundant   After a close that waits for copies, every chunk has its copies or its parity,
 //                unless something was lost since. In some seeds the processes ask for such closes;
@@ -57,6 +57,7 @@
 #include "tests/sim/folder_script.h"
 #include "tests/sim/lost_bytes.h"
 #include "tests/sim/node_faults.h"
+#include "tests/sim/node_places.h"
 #include "tests/sim/pool_questions.h"
 #include "tests/sim/rotten_copies.h"
 #include "tests/sim/series_script.h"
@@ -164,6 +165,7 @@ class Simulation {
   std::unique_ptr<PlainClient> plain_;  ///< works in folders
   LostBytes lost_{cluster_, settings_.directory};
   NodeFaults faults_{cluster_, swarm_, prng_, lost_};
+  NodePlaces places_{cluster_};
   RottenCopies rotten_{cluster_, prng_};
   Time full_until_{};  ///< the drain directory has no room until then
   std::vector<std::string> wrong_;
@@ -186,6 +188,7 @@ Cluster::Options Simulation::options(const Settings& settings, Swarm& swarm) {
                                           {1, 0, 0}, {1, 2, 2}, {2, 0, 0}};
   options.pool.copies = kRedundancies[settings.seed % std::size(kRedundancies)].number();
   options.hosts = 1 + settings.seed % 4;
+  if (settings.seed / 2 % 3 == 1) options.policy = *parse_policy("placement=node");
   options.pool.drain_directory = settings.directory;
   if (has_long_writers(settings.seed)) {
     options.arena_bytes = kLongArena;
@@ -558,6 +561,7 @@ void Simulation::check_evicted() {
 
 void Simulation::check() {
   rotten_.forget_mended();
+  places_.observe();
   for (const std::string& each : check_committed(cluster_, rotten_.all())) complain(each);
   for (const std::string& each : lost_.check()) complain(each);
   for (const std::string& each : check_metadata(cluster_)) complain(each);
@@ -739,6 +743,7 @@ bool Simulation::run() {
   for (const auto& each : processes_) {
     if (!each->ready()) complain("a process does not come back: " + each->node().name);
   }
+  for (const std::string& each : places_.check()) complain(each);
   if (wrong_.empty()) final_checks();
   scripts_.clear();
   if (wrong_.empty()) final_removal();

@@ -63,7 +63,7 @@ void PlainClient::connect() {
 
 void PlainClient::on_connected(rpc::Peer& peer) {
   msg::RegisterClient request;
-  request.host_token = node_.name;
+  request.host_token = cluster_.host_for(node_.name);
   request.host_name = node_.name;
   request.role = "library";
   request.resume = id_;
@@ -95,6 +95,9 @@ void PlainClient::on_request(rpc::Peer&, msg::RequestEnvelope, Time, rpc::Respon
 void PlainClient::on_notice(rpc::Peer&, msg::Notice notice) {
   const auto& what = std::get<msg::Invalidate>(notice);
   for (const SessionId session : what.fenced) forget(session);
+  for (const FileId directory : what.recalled) {
+    if (on_recall) on_recall(*this, directory);
+  }
   if (!what.benefactors_changed || !registered_) return;
   manager_->call(msg::ListBenefactors{}, limits::kCallDeadline, [this](rpc::Answer answer) {
     if (answer.has_value()) take_list(std::get<msg::ListBenefactors::Reply>(*answer).benefactors);

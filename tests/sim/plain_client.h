@@ -52,6 +52,9 @@ class PlainClient final : public rpc::PeerHandler {
   /// Sends any other request to the manager.
   void ask(msg::Request request, rpc::Peer::Callback done);
 
+  /// Called when the manager wants a lease of this client on a directory back.
+  std::function<void(PlainClient&, FileId)> on_recall;
+
   Node& node() { return node_; }
   bool registered() const { return registered_; }
   ClientId id() const { return id_; }

@@ -207,7 +207,7 @@ void StoreOperation::check_held(const Error& why) {
   const manager::ChunkTable& chunks = client_.cluster_.manager()->state().chunks();
   for (const Piece& piece : pieces_) {
     const Chunk& chunk = piece.chunk;
-    if (!piece.existing || chunks.find(chunk.name, chunk.length) != manager::kNoChunk) continue;
+    if (!piece.existing || !chunks.find_all(chunk.name, chunk.length).empty()) continue;
     client_.wrong_.push_back("M4: a chunk of " + name_ + " was answered as there and is gone");
   }
 }

@@ -52,9 +52,14 @@
 //                are gone, and the link names the newest set. In half of the seeds the names follow
 //                a pattern of the folder. Of directories, the link and the pointer always name a
 //                whole one.
+//    leases      A client holds a directory and changes its names in batches. A listing by another
+//                client shows all that the holder has told its application, or, if the holder has
+//                lost the lease, the names of its last answered batch or of the next one.
 //    parity      Every parity block equals a second, slow computation from the chunks.
 //    copies      After faults have stopped, every chunk has the wanted copies on different hosts,
 //                where there is room.
+//    nodes       In a third of the seeds, images are placed by node. Their first copies are on one
+//                benefactor, and each further copy on one other, unless one was lost or full.
 //    space       After every file is removed and every client has gone, all space is free.
 //    garbage     Then, after a garbage collection, no arena has a header of an extent.
 //
@@ -79,9 +84,11 @@
 #include "tests/sim/checkers.h"
 #include "tests/sim/directory_script.h"
 #include "tests/sim/folder_script.h"
+#include "tests/sim/lease_script.h"
 #include "tests/sim/lost_bytes.h"
 #include "tests/sim/model.h"
 #include "tests/sim/node_faults.h"
+#include "tests/sim/node_places.h"
 #include "tests/sim/pool_questions.h"
 #include "tests/sim/rotten_copies.h"
 #include "tests/sim/series_script.h"
@@ -118,7 +125,8 @@ class Simulation {
         beside_(seed ^ 0xF01D),
         ages_(series_options(seed).purge_after_s > 0),
         series_(cluster_, seed ^ 0x5E21E5, series_options(seed), complain_one(), note_one()),
-        directories_(cluster_, seed ^ 0xD12EC7, 1 + seed % 2, complain_one(), note_one()) {
+        directories_(cluster_, seed ^ 0xD12EC7, 1 + seed % 2, complain_one(), note_one()),
+        leases_(cluster_, seed ^ 0x1EA5E5, complain_one(), note_one()) {
     for (std::size_t i = 0; i < kFolders; ++i) {
       folders_.push_back(std::make_unique<FolderScript>(
           cluster_, fmt::format("work{}", i), seed * kFolders + i, complain_one(), note_one()));
@@ -163,6 +171,7 @@ class Simulation {
                                             {3, 0, 0}, {1, 2, 2}, {1, 3, 1}};
     options.pool.copies = kRedundancies[seed % std::size(kRedundancies)].number();
     options.hosts = 1 + seed % 4;
+    if (seed / 2 % 3 == 1) options.policy = *parse_policy("placement=node");
     options.scrub_rate_bytes_per_s = seed % 2 == 0 ? limits::kMiB : 0;
     constexpr Duration kGcPeriods[] = {5s, 500ms, Duration::zero()};
     options.gc_period = kGcPeriods[seed % std::size(kGcPeriods)];
@@ -230,6 +239,7 @@ class Simulation {
   std::vector<std::unique_ptr<FolderScript>> folders_;
   SeriesScript series_;
   DirectoryScript directories_;
+  LeaseScript leases_;
   std::vector<std::unique_ptr<PlainClient>> clients_;
   std::uint64_t clients_made_ = 0;
   std::map<std::uint64_t, Running> running_;
@@ -239,6 +249,7 @@ class Simulation {
   std::uint64_t checks_made_ = 0;
   LostBytes lost_{cluster_, {}};
   NodeFaults faults_{cluster_, swarm_, prng_, lost_};
+  NodePlaces places_{cluster_};
   RottenCopies rotten_{cluster_, prng_};
   std::vector<std::string> wrong_;
   Tally tally_;
@@ -253,6 +264,9 @@ void Simulation::add_client() {
         complain(check_grants(cluster_, all, who));
         note(who.known().size());
       }));
+  clients_.back()->on_recall = [this](PlainClient& client, FileId directory) {
+    leases_.recalled(client, directory);
+  };
 }
 
 PlainClient* Simulation::pick_client() {
@@ -453,12 +467,13 @@ void Simulation::start_beside() {
   }
   if (beside_.chance(1, 2)) series_.start_one(client);
   directories_.start_one(client);
+  leases_.start_one(client);
   if (beside_.chance(1, 20)) ask_about_pool(cluster_, client, beside_, complain_one());
   if (beside_.chance(1, 40)) check_metrics(cluster_, complain_one());
 }
 
 bool Simulation::beside_idle() const {
-  return series_.idle() && directories_.idle() &&
+  return series_.idle() && directories_.idle() && leases_.idle() &&
          std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
@@ -487,6 +502,7 @@ void Simulation::kill_client() {
   for (const auto& each : folders_) each->client_died(*dead);
   series_.client_died(*dead);
   directories_.client_died(*dead);
+  leases_.client_died(*dead);
   swarm_.happened(Event::kKillClient);
   add_client();
 }
@@ -588,6 +604,7 @@ void Simulation::set_plans(bool on) {
 
 void Simulation::check() {
   rotten_.forget_mended();
+  places_.observe();
   complain(check_committed(cluster_, rotten_.all()));
   complain(lost_.check());
   if (checks_made_++ % kStripesChecked == 0) complain(check_stripes(cluster_, rotten_.all()));
@@ -669,6 +686,7 @@ bool Simulation::run() {
   if (wrong_.empty()) complain(rotten_.scrub());
   complain(lost_.check());
   complain(check_copies(cluster_, lost_));
+  if (!flips_) complain(places_.check());
   complain(check_stripes(cluster_, rotten_.all()));
   if (wrong_.empty()) final_reads();
   if (wrong_.empty()) final_removal();

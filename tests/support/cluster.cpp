@@ -153,6 +153,7 @@ ManagerNode& Cluster::start_process(ManagerPlace& place) {
   manager::Config config;
   config.membership = manager::Membership::trusting_all();
   config.pool = options_.pool;
+  config.policy = options_.policy;
   config.scrub_rate_bytes_per_s = options_.scrub_rate_bytes_per_s;
   config.gc_period = options_.gc_period;
   place.process = std::make_unique<ManagerNode>(make_node(place.name, Role::kManager), place.disk,
@@ -169,6 +170,10 @@ void Cluster::end_process(ManagerPlace& place) {
   ended_.take_overs += place.process->took_over() ? 1 : 0;
   ended_.superseded += place.process->superseded() ? 1 : 0;
   place.process.reset();
+}
+
+std::string Cluster::host_token(std::uint64_t number) const {
+  return options_.hosts == 1 ? "host" : fmt::format("host{}", number % options_.hosts);
 }
 
 void Cluster::wipe(ManagerDisk& disk) {
@@ -278,7 +283,7 @@ void Cluster::add_benefactor() {
   config.manager_address = options_.managers;
   config.believes_links = true;
   config.life = {.high = prng_.next(), .low = life};
-  config.host_token = options_.hosts == 1 ? "host" : fmt::format("host{}", life % options_.hosts);
+  config.host_token = host_token(life);
   config.host_name = made.node->name;
   config.pid = static_cast<std::int64_t>(1000 + life);
   made.jobs = std::make_unique<DelayedExecutor>(made.node->reactor, prng_.next());

@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/base/executor.h"
 #include "core/base/limits.h"
+#include "core/policy/policy.h"
 #include "core/runtime/reactor.h"
 #include "manager/journal/memory_journal.h"
 #include "manager/recovery/rebuilder.h"
@@ -124,6 +125,7 @@ class Cluster {
     std::uint64_t seed = 1;
     std::uint64_t arena_bytes = 4 * limits::kMiB;
     msg::PoolConfig pool;
+    Policy policy;            ///< of the whole pool
     std::uint64_t hosts = 1;  ///< hosts over which benefactors are spread
     std::uint64_t scrub_rate_bytes_per_s = 0;
     Duration gc_period{};
@@ -194,6 +196,10 @@ class Cluster {
   bool is_behind(ClientId client);
   /// The addresses at which all processes look for the manager.
   const std::string& managers() const { return options_.managers; }
+  /// Returns the token of a host with benefactors, for the process with that name.
+  std::string host_for(const std::string& process) const {
+    return host_token(std::hash<std::string>{}(process));
+  }
   bool may_stand_by() const { return options_.managers != manager_address(); }
 
   void add_benefactor();
@@ -226,6 +232,7 @@ class Cluster {
     std::unique_ptr<ManagerNode> process;
   };
 
+  std::string host_token(std::uint64_t number) const;
   /// The manager's place; null: none serves.
   ManagerPlace* manager_place();
   ManagerPlace& other_place();

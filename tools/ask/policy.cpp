@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/policy/folder_settings.h"
+#include "core/policy/image_placement.h"
 #include "core/policy/presets.h"
 #include "core/policy/set_rules.h"
 #include "tools/ask/commands.h"
@@ -46,7 +47,7 @@ int print_policy(client::Filesystem& filesystem, FileId file, const RulesInForce
   if (!policy) return complain(describe(policy.error()));
   Json object = Json::object();
   std::vector<std::vector<std::string>> table = {{"KEY", "VALUE", "FROM", "MEANING"}};
-  for (const PolicyKey key : kPolicyKeys) {
+  for (const PolicyKey key : kAllPolicyKeys) {
     const std::string name(policy_name(key));
     const std::string value = shown_value(policy->effective, key);
     object[name] = {{"value", value}, {"from", origin(*policy, key)}};

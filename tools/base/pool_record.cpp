@@ -202,13 +202,15 @@ Outcome<void> save(const PoolRecord& record) {
   }
   auto folder = open_state(record.directory);
   if (!folder) return problem(folder.error());
-  if (const Status written = folder->write_at_once("pool.json", text); !written) {
-    return failed(record.path() + " cannot be written", written.error());
-  }
+  // Writes the copy first: a kill may end this process between the two. If the directory is removed
+  // later, the copy must not say that a usable pool never was usable: `up` would end the pool.
   if (record.spare != nullptr) {
     const auto secret = folder->read("secret", kSecretBytesMax);
     const auto key = folder->read("key", kSecretBytesMax);
     record.spare->write({text, secret.value_or(""), record.keeps_key ? key.value_or("") : ""});
+  }
+  if (const Status written = folder->write_at_once("pool.json", text); !written) {
+    return failed(record.path() + " cannot be written", written.error());
   }
   return {};
 }

@@ -22,8 +22,10 @@
 #include "tools/base/exit_status.h"
 #include "tools/base/share_out.h"
 #include "tools/base/show.h"
+#include "tools/data/check_report.h"
 #include "tools/data/commands.h"
 #include "tools/data/drained_sets.h"
+#include "tools/data/staged_folders.h"
 #include "tools/drained/manifest.h"
 
 namespace stdchk::tools {
@@ -31,17 +33,18 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::json;
 
 /// Bytes of one copy step, for parts of a file that have no checksum.
 constexpr std::size_t kCopyBytes = limits::kMiB;
 /// Some file systems store times in steps of this size.
 constexpr std::int64_t kTimeStepNs = 2'000'000'000;
 
-/// A file, or a symbolic link, on its way from the drain directory into the pool.
+enum class LoadingKind : std::uint8_t { kFile, kLink, kFolder };
+
+/// A file, symbolic link or folder on its way from the drain directory into the pool.
 struct Loading {
-  ManifestFile said;  ///< of a link: only its paths
-  bool is_link = false;
+  ManifestFile said;  ///< of a link or folder: only its paths
+  LoadingKind kind = LoadingKind::kFile;
   std::string relative;  ///< path below both folders
   FileId folder;
   std::string drained;  ///< where the pool drains it, below its drain directory; empty: nowhere
@@ -111,6 +114,17 @@ bool is_unchanged(const DrainFolder& from, const std::string& path, const struct
          to_ns(now->st_ctim) == to_ns(before.st_ctim);
 }
 
+/// Gives a file or link that was just made the time of its drained copy. Programs take the newest
+/// file for the last checkpoint.
+Status set_time(client::Filesystem& filesystem, FileId file, const struct stat& drained) {
+  msg::SetAttributes change;
+  change.file = file;
+  change.mask = static_cast<std::uint32_t>(msg::SetMask::kMtime);
+  change.mtime_ns = to_ns(drained.st_mtim);
+  const auto done = filesystem.set_attributes(change);
+  return done ? Status() : fail(done.error());
+}
+
 /// Copies the file and commits it, either as the content of the pool's file `own` or as a new file.
 /// The new content becomes visible only when it is whole and matches the manifest. Returns kStale
 /// when the drained file or the pool's file was changed meanwhile.
@@ -134,8 +148,10 @@ Status copy(client::Filesystem& filesystem, const DrainFolder& from, const Opene
   }
   if (done && own) done = (*file)->commit_as(own->version);
   if (!done) (*file)->abort();
+  const FileId id = (*file)->id();
   const Status closed = (*file)->close();
-  return done ? closed : done;
+  if (done) done = closed;
+  return done && !own ? set_time(filesystem, id, status) : done;
 }
 
 /// Makes the link, of the same owner. Its target is only a text here: nothing is read or written
@@ -157,7 +173,9 @@ void load_link(client::Filesystem& filesystem, const DrainFolder& from, Loading&
   }
   const client::Owner owner{0777, link->status.st_uid, link->status.st_gid};
   const auto made = filesystem.make_symlink(loading.folder, loading.name(), link->target, owner);
-  if (!made) loading.fault = fmt::format("cannot be made: {}", describe(made.error()));
+  const Status done =
+      made ? set_time(filesystem, made->id, link->status) : Status(fail(made.error()));
+  if (!done) loading.fault = fmt::format("cannot be made: {}", describe(done.error()));
 }
 
 enum class LoadAs : std::uint8_t {
@@ -196,22 +214,6 @@ void load(client::Filesystem& filesystem, const DrainFolder& from, Loading& load
   } else {
     loading.fault = fmt::format("cannot be loaded: {}", describe(done.error()));
   }
-}
-
-/// Returns the folder `path` of the pool, and makes it if it is absent.
-Outcome<FileId> make_folder(client::Filesystem& filesystem, FileId from, const fs::path& path) {
-  FileId at = from;
-  for (const auto& part : path) {
-    if (part.empty() || part == ".") continue;
-    auto next = filesystem.lookup_fresh(at, part.string());
-    if (!next && next.error().code == Code::kNotFound) {
-      next = filesystem.make_directory(at, part.string(), {0755, ::getuid(), ::getgid()});
-    }
-    if (!next) return failed(path.string(), next.error());
-    if (next->type != FileType::kDirectory) return problem("{} is no folder", path.string());
-    at = next->id;
-  }
-  return at;
 }
 
 /// Returns the path in the pool of a folder of its drain directory. The path is empty for another
@@ -270,7 +272,7 @@ bool is_chosen(const StageInOptions& options, DrainedSets& sets, const std::stri
   return chosen.empty() || place.phase == LoadPhase::kPointer || chosen.contains(place.set);
 }
 
-/// Returns the drained files and links to load: one set, or all. By default: the newest complete set of each
+/// Returns the drained files, links and folders to load: one set, or all. By default: the newest complete set of each
 /// folder and the sets that pointers name.
 Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
                                                   const DrainFolder& from) {
@@ -280,23 +282,29 @@ Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
   for (const ManifestFile& file : tree->files) sets.add(file.below);
   for (const std::string& link : tree->links) sets.add_link(link);
   Turns turns;
-  const auto choose_one = [&](ManifestFile&& file, bool is_link) {
-    const DrainedPlace place = sets.place_of(file.below);
-    if (!is_chosen(options, sets, file.below, place)) return;
+  // A folder belongs to the set to which a file in it would belong.
+  const auto choose_one = [&](ManifestFile&& file, LoadingKind kind) {
+    const std::string& at = file.below;
+    const std::string named = kind == LoadingKind::kFolder ? at + "/" : at;
+    const DrainedPlace place = sets.place_of(named);
+    if (!is_chosen(options, sets, named, place)) return;
     const bool is_newest = !place.set.empty() && place.set == sets.newest(place.folder);
     Loading loading;
-    loading.relative = file.below;
+    loading.relative = at;
     loading.said = std::move(file);
-    loading.is_link = is_link;
+    loading.kind = kind;
     turns.add(std::move(loading), place, is_newest);
   };
-  for (ManifestFile& file : tree->files) choose_one(std::move(file), false);
-  for (const std::string& link : tree->links) {
-    if (sets.is_of_pool(link)) continue;
+  const auto choose_named = [&](const std::string& below, LoadingKind kind) {
     ManifestFile said;
-    said.path = (fs::path(options.path) / link).string();
-    said.below = link;
-    choose_one(std::move(said), true);
+    said.path = (fs::path(options.path) / below).string();
+    said.below = below;
+    choose_one(std::move(said), kind);
+  };
+  for (const std::string& folder : tree->folders) choose_named(folder, LoadingKind::kFolder);
+  for (ManifestFile& file : tree->files) choose_one(std::move(file), LoadingKind::kFile);
+  for (const std::string& link : tree->links) {
+    if (!sets.is_of_pool(link)) choose_named(link, LoadingKind::kLink);
   }
   auto all = turns.take();
   if (!all.empty()) return all;
@@ -308,40 +316,42 @@ Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
       options.path, options.set);
 }
 
-/// Prints what was loaded. Returns the exit status.
-int report(const std::vector<Loading>& all, double seconds, bool json) {
-  Json bad = Json::array();
+/// Prints what was loaded, and the number of folders that were made. Returns the exit status.
+int report(const std::vector<Loading>& all, std::size_t folders, double seconds, bool json) {
+  Faults bad(json);
   std::size_t unlisted = 0;
   std::size_t links = 0;
+  std::size_t files = 0;
   std::uint64_t bytes = 0;
   std::uint64_t checked = 0;
   for (const Loading& one : all) {
     if (one.said.unlisted) ++unlisted;
-    if (one.is_link) ++links;
+    links += one.kind == LoadingKind::kLink ? 1 : 0;
+    files += one.kind == LoadingKind::kFile ? 1 : 0;
     bytes += one.said.size_bytes;
     checked += one.checked_bytes;
-    if (one.fault.empty()) continue;
-    bad.push_back({{"path", one.said.path}, {"fault", one.fault}});
-    if (!json) fmt::print("{} {}\n", shown(one.said.path), shown_message(one.fault));
+    if (!one.fault.empty()) bad.add(one.said.path, one.fault);
   }
   if (json) {
-    print({{"files", all.size() - links},
+    print({{"files", files},
            {"links", links},
+           {"folders", folders},
            {"bytes", bytes},
            {"checked_bytes", checked},
            {"unlisted", unlisted},
-           {"bad", bad},
+           {"bad", bad.list()},
            {"seconds", seconds}});
   } else {
     fmt::print("{} files, {} in {:.3f} s ({:.0f} MB/s); {} compared with checksums; {} bad\n",
-               all.size() - links, format_bytes(bytes), seconds,
-               static_cast<double>(bytes) / 1e6 / seconds, format_bytes(checked), bad.size());
+               files, format_bytes(bytes), seconds, static_cast<double>(bytes) / 1e6 / seconds,
+               format_bytes(checked), bad.count());
     if (links > 0) fmt::print("{} symbolic links\n", links);
+    if (folders > 0) fmt::print("{} folders made\n", folders);
     if (unlisted > 0) {
       fmt::print("{} of the files are in no manifest, and were loaded without a check\n", unlisted);
     }
   }
-  return bad.empty() ? kExitGood : kExitNo;
+  return bad.exit_status();
 }
 
 }  // namespace
@@ -365,25 +375,30 @@ int run_stage_in(const StageInOptions& options) {
   std::vector<Loading> all;
   const std::string drain = located->filesystem->config().drain_directory;
   const fs::path place = options.to.empty() ? place_of(options.path, drain) : fs::path();
+  StagedFolders folders(*located->filesystem, *from, located->attributes.id, place.string());
   for (std::vector<Loading>& turn : *turns) {
     for (Loading& one : turn) {
+      const bool is_folder = one.kind == LoadingKind::kFolder;
+      const auto folder =
+          folders.folder(is_folder ? one.relative : fs::path(one.relative).parent_path().string());
+      if (!folder && !is_folder) return complain(folder.error().text);
+      if (!folder) one.fault = "cannot be made: " + folder.error().text;
+      one.folder = folder.value_or(FileId{});
       one.relative = (place / one.relative).string();
-      auto folder = make_folder(*located->filesystem, located->attributes.id,
-                                fs::path(one.relative).parent_path());
-      if (!folder) return complain(folder.error().text);
-      one.folder = *folder;
       if (!drain.empty()) one.drained = (fs::path(located->path) / one.relative).string();
     }
     share_out(turn, options.readers, [&] {
       return [&, namer = Namer()](Loading& one) mutable {
-        if (one.is_link) return load_link(*located->filesystem, *from, one);
+        if (one.kind == LoadingKind::kLink) load_link(*located->filesystem, *from, one);
+        if (one.kind != LoadingKind::kFile) return;
         load(*located->filesystem, *from, one, namer, LoadAs::kWhatItIs);
       };
     });
     std::ranges::move(turn, std::back_inserter(all));
   }
+  if (auto set = folders.set_times(); !set) return complain(set.error().text);
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  return report(all, seconds, options.json);
+  return report(all, folders.made(), seconds, options.json);
 }
 
 }  // namespace stdchk::tools

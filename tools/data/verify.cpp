@@ -2,22 +2,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/base/units.h"
 #include "core/files/drain_directory.h"
 #include "core/objects/object_place.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/share_out.h"
-#include "tools/base/show.h"
+#include "tools/data/check_report.h"
 #include "tools/data/commands.h"
 #include "tools/drained/manifest.h"
 
 namespace stdchk::tools {
 namespace {
-
-using Json = nlohmann::json;
 
 /// A file of a manifest, with the result of its check.
 struct Checked {
@@ -77,37 +73,13 @@ int run_verify(const VerifyOptions& options) {
   share_out(files, std::max(1U, std::thread::hardware_concurrency()), [&folder = *folder] {
     return [&folder, namer = Namer()](Checked& file) mutable { check_file(folder, file, namer); };
   });
-  Json bad = Json::array();
-  Json unlisted = Json::array();
-  std::uint64_t checked = 0;
-  std::uint64_t unknown = 0;
+  std::vector<FileCheck> checks;
   for (const Checked& file : files) {
-    if (file.said.unlisted) {
-      unlisted.push_back(file.said.path);
-      if (!options.json)
-        fmt::print("{} is in no manifest: nothing is known of it\n", shown(file.said.path));
-      continue;
-    }
-    checked += file.checked_bytes;
-    unknown += file.unknown_bytes;
-    if (file.fault.empty()) continue;
-    bad.push_back({{"path", file.said.path}, {"fault", file.fault}});
-    if (!options.json) fmt::print("{} {}\n", shown(file.said.path), shown_message(file.fault));
+    checks.push_back(
+        {file.said.path, file.fault, file.said.unlisted, file.checked_bytes, file.unknown_bytes});
   }
-  if (options.json) {
-    print({{"files", files.size() - unlisted.size()},
-           {"bad", bad},
-           {"unlisted", unlisted},
-           {"checked_bytes", checked},
-           {"unknown_bytes", unknown}});
-  } else {
-    fmt::print(
-        "{} files, {} bad; {} compared with their checksums, holes and parts without: {}; {} in no "
-        "manifest\n",
-        files.size() - unlisted.size(), bad.size(), format_bytes(checked), format_bytes(unknown),
-        unlisted.size());
-  }
-  return bad.empty() ? kExitGood : kExitNo;
+  return report_checks(checks, {"is in no manifest", "holes and parts without", "in no manifest"},
+                       options.json);
 }
 
 }  // namespace stdchk::tools

@@ -1,23 +1,19 @@
 #include <algorithm>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/limits.h"
-#include "core/base/units.h"
 #include "core/chunk/naming.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/share_out.h"
-#include "tools/base/show.h"
+#include "tools/data/check_report.h"
 #include "tools/data/commands.h"
 #include "tools/drained/drained_objects.h"
 
 namespace stdchk::tools {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::size_t kReaders = 8;
 constexpr std::uint64_t kReadBytes = 8 * limits::kMiB;
@@ -79,38 +75,16 @@ void check_object(const DrainedObjects& objects, CheckedObject& object) {
   check_ranges(objects, object, *attributes, found->etag);
 }
 
+/// Folders, links and other objects without content are left out.
 int report(const std::vector<CheckedObject>& all, bool as_json) {
-  Json bad = Json::array();
-  Json unlisted = Json::array();
-  std::uint64_t checked = 0;
-  std::uint64_t unknown = 0;
-  std::size_t files = 0;
+  std::vector<FileCheck> checks;
   for (const CheckedObject& object : all) {
-    const std::string path = object.file.path;
     if (object.is_special && object.fault.empty()) continue;
-    if (object.unlisted) {
-      unlisted.push_back(path);
-      if (!as_json) fmt::print("{} was drained by no pool: nothing is known of it\n", shown(path));
-      continue;
-    }
-    ++files;
-    checked += object.checked_bytes;
-    unknown += object.file.size_bytes - std::min(object.file.size_bytes, object.checked_bytes);
-    if (object.fault.empty()) continue;
-    bad.push_back({{"path", path}, {"fault", object.fault}});
-    if (!as_json) fmt::print("{} {}\n", shown(path), shown_message(object.fault));
+    const std::uint64_t size = object.file.size_bytes;
+    checks.push_back({object.file.path, object.fault, object.unlisted, object.checked_bytes,
+                      size - std::min(size, object.checked_bytes)});
   }
-  if (as_json) {
-    print({{"files", files},
-           {"bad", bad},
-           {"unlisted", unlisted},
-           {"checked_bytes", checked},
-           {"unknown_bytes", unknown}});
-  } else {
-    fmt::print("{} files, {} bad; {} compared with their checksums, without: {}; {} of no pool\n",
-               files, bad.size(), format_bytes(checked), format_bytes(unknown), unlisted.size());
-  }
-  return bad.empty() ? kExitGood : kExitNo;
+  return report_checks(checks, {"was drained by no pool", "without", "of no pool"}, as_json);
 }
 
 }  // namespace

@@ -87,6 +87,7 @@ struct Found {
   std::vector<ManifestFile> files;
   std::map<std::string, std::uint64_t> sizes;  ///< of all plain files, by path below the top
   std::vector<std::string> links;
+  std::vector<std::string> folders;
 
   std::string path_of(const std::string& below) const {
     return below.empty() ? top : (fs::path(top) / below).string();
@@ -146,6 +147,7 @@ Outcome<void> find_manifests_below(Found& found, const DrainFolder& top, const s
     }
   }
   for (const std::string& inner : folders) {
+    found.folders.push_back(inner);
     if (auto looked = find_manifests_below(found, top, inner); !looked) return looked;
   }
   return {};
@@ -162,7 +164,7 @@ Json manifest_entries(const DrainFolder& folder) {
 Outcome<DrainedTree> read_tree(const std::string& folder) {
   const auto top = DrainDirectory(folder).open();
   if (!top) return problem("{} cannot be read: {}", folder, top.error().text);
-  Found found{folder, {}, {}, {}};
+  Found found{folder, {}, {}, {}, {}};
   if (auto looked = find_manifests_below(found, *top, ""); !looked) return problem(looked.error());
   std::set<std::string> listed;
   for (const ManifestFile& file : found.files) {
@@ -178,7 +180,7 @@ Outcome<DrainedTree> read_tree(const std::string& folder) {
     file.unlisted = true;
     file.size_bytes = size;
   }
-  return DrainedTree{std::move(found.files), std::move(found.links)};
+  return DrainedTree{std::move(found.files), std::move(found.links), std::move(found.folders)};
 }
 
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder) {

@@ -41,13 +41,16 @@ struct DrainedTree {
   /// Symbolic links by path below the folder. The pool's own links are not listed, and no link in the
   /// place of a file that a manifest lists.
   std::vector<std::string> links;
+  /// Folders by path below the folder. An outer folder precedes its inner folders. The folder of
+  /// temporary files is not listed.
+  std::vector<std::string> folders;
 };
 
 /// Lists the files that manifests below a folder name, then all other files there, ordered by path.
 /// Each path begins with the folder. Prints and skips unreadable folders, and manifests that
 /// open_manifest() refuses.
 Outcome<std::vector<ManifestFile>> read_manifests(const std::string& folder);
-/// As read_manifests(), with the symbolic links.
+/// As read_manifests(), with the symbolic links and the folders.
 Outcome<DrainedTree> read_tree(const std::string& folder);
 /// Says why a file was not opened; the text follows the path.
 std::string fault_of(const Problem& refusal);

@@ -80,14 +80,14 @@ AllowedFailures simulate(std::uint32_t nodes, std::uint32_t copies, std::uint64_
   return {nodes, copies, at(0.9), at(0.99), at(0.999)};
 }
 
-/// The nodes that get copies of the node `primary`'s chunks. A new pool numbers its benefactors
-/// from 1.
-Nodes takers_of(std::uint32_t primary, std::uint32_t nodes) {
+/// The first `most` nodes that get copies of the node `primary`'s chunks. A new pool numbers its
+/// benefactors from 1.
+Nodes takers_of(std::uint32_t primary, std::uint32_t nodes, std::size_t most) {
   const auto id = [](std::uint32_t node) { return BenefactorId{node + 1}; };
   Nodes others(nodes);
   std::iota(others.begin(), others.end(), 0U);
   others.erase(others.begin() + primary);
-  const auto count = std::min<std::size_t>(kCopyScatter, others.size());
+  const auto count = std::min(most, others.size());
   std::ranges::partial_sort(others, others.begin() + static_cast<std::ptrdiff_t>(count),
                             [&](std::uint32_t a, std::uint32_t b) {
                               return precedes_as_copy_target(id(primary), id(a), id(b));
@@ -132,7 +132,7 @@ AllowedFailures simulate_pool(std::uint32_t nodes, std::uint32_t copies, std::ui
   return simulate(nodes, copies, seed, kTrials, [&](Prng&, Placement& placement) {
     placement.group_size = copies;
     for (std::uint32_t primary = 0; primary < nodes; ++primary) {
-      const Nodes others = takers_of(primary, nodes);
+      const Nodes others = takers_of(primary, nodes, kCopyScatter);
       for_each_choice(others, copies - 1, [&](const Nodes& chosen) {
         placement.groups_of[primary].push_back(placement.groups);
         for (const std::uint32_t node : chosen) {
@@ -140,6 +140,20 @@ AllowedFailures simulate_pool(std::uint32_t nodes, std::uint32_t copies, std::ui
         }
         ++placement.groups;
       });
+    }
+  });
+}
+
+AllowedFailures simulate_by_node(std::uint32_t nodes, std::uint32_t copies, std::uint64_t seed) {
+  copies = std::min(copies, nodes);
+  return simulate(nodes, copies, seed, kTrials, [&](Prng&, Placement& placement) {
+    placement.group_size = copies;
+    placement.groups = nodes;
+    for (std::uint32_t node = 0; node < nodes; ++node) {
+      placement.groups_of[node].push_back(node);
+      for (const std::uint32_t holder : takers_of(node, nodes, copies - 1)) {
+        placement.groups_of[holder].push_back(node);
+      }
     }
   });
 }

@@ -27,6 +27,11 @@ AllowedFailures simulate_replicas(std::uint32_t nodes, std::uint32_t replicas, s
 /// chunks every choice of these occurs, so a stripe's width makes no difference.
 AllowedFailures simulate_pool(std::uint32_t nodes, std::uint32_t copies, std::uint64_t seed);
 
+/// Simulates a pool with placement=node and a benefactor on each node. The first copy of an image
+/// is on the writer's node. The others are whole on the first benefactors in the order of
+/// core/policy/copy_scatter.h.
+AllowedFailures simulate_by_node(std::uint32_t nodes, std::uint32_t copies, std::uint64_t seed);
+
 /// The cheapest interval between checkpoints in seconds: Young 1974, first order.
 double young_interval(double checkpoint_s, double mtbf_s);
 /// The same by Daly 2006, higher order (his equation 37): seconds of work, without the checkpoint

@@ -157,21 +157,28 @@ Json to_json(const AllowedFailures& row) {
           {"at_99_9", row.at_999}};
 }
 
-void print_tables(const std::vector<AllowedFailures>& replicas,
-                  const std::vector<AllowedFailures>& pool) {
+/// The allowed failures in each place of the table.
+struct Tables {
+  std::vector<AllowedFailures> replicas;  ///< 1 to 3 replicas
+  std::vector<AllowedFailures> by_node;   ///< 2 to 4 copies in all
+  std::vector<AllowedFailures> pool;      ///< 1 to 3 copies in all
+};
+
+void print_tables(const Tables& tables) {
   fmt::print(
       "\nNode failures that leave every image readable with 90, 99 and 99.9 %.\n"
       "Left: 1 to 3 replicas of whole images on random nodes, besides the writer's own (Walters "
-      "and "
-      "Chaudhary, Table 1).\n"
-      "Right: this pool, 1 to 3 copies in all, a benefactor on each node, its copies on {} "
+      "and Chaudhary, Table 1).\n"
+      "Middle: this pool with placement=node, as many copies, a benefactor on each node.\n"
+      "Right: this pool with placement=striped, 1 to 3 copies in all, those of a benefactor on {} "
       "others.\n",
       kCopyScatter);
-  std::vector<std::vector<std::string>> table = {
-      {"NODES", "1 REPLICA", "2 REPLICAS", "3 REPLICAS", "1 COPY", "2 COPIES", "3 COPIES"}};
-  for (std::size_t i = 0; i < replicas.size(); i += kCopiesMax) {
-    std::vector<std::string> row = {std::to_string(replicas[i].nodes)};
-    for (const auto* part : {&replicas, &pool}) {
+  std::vector<std::vector<std::string>> table = {{"NODES", "1 REPLICA", "2 REPLICAS", "3 REPLICAS",
+                                                  "NODE, 2", "NODE, 3", "NODE, 4", "STRIPED, 1",
+                                                  "STRIPED, 2", "STRIPED, 3"}};
+  for (std::size_t i = 0; i < tables.replicas.size(); i += kCopiesMax) {
+    std::vector<std::string> row = {std::to_string(tables.replicas[i].nodes)};
+    for (const auto* part : {&tables.replicas, &tables.by_node, &tables.pool}) {
       for (std::size_t k = i; k < i + kCopiesMax; ++k) {
         const AllowedFailures& cell = (*part)[k];
         row.push_back(fmt::format("{} {} {}", cell.at_90, cell.at_99, cell.at_999));
@@ -179,7 +186,7 @@ void print_tables(const std::vector<AllowedFailures>& replicas,
     }
     table.push_back(std::move(row));
   }
-  print_table(table, {0, 1, 2, 3, 4, 5, 6});
+  print_table(table, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
 }
 
 std::string time_of(double seconds) {
@@ -241,15 +248,10 @@ Json to_json(const RunCost& run) {
           {"slowdown", run.slowdown}};
 }
 
-/// The allowed failures in each place of the table.
-struct Tables {
-  std::vector<AllowedFailures> replicas;
-  std::vector<AllowedFailures> pool;
-};
-
 Tables simulate_tables(const std::vector<std::uint32_t>& sizes) {
   Tables tables;
   tables.replicas.resize(sizes.size() * kCopiesMax);
+  tables.by_node.resize(tables.replicas.size());
   tables.pool.resize(tables.replicas.size());
   // Begins with the largest sizes, which take longest.
   std::atomic<std::size_t> next{tables.replicas.size()};
@@ -260,6 +262,7 @@ Tables simulate_tables(const std::vector<std::uint32_t>& sizes) {
         const std::uint32_t size = sizes[(at - 1) / kCopiesMax];
         const auto copies = static_cast<std::uint32_t>((at - 1) % kCopiesMax + 1);
         tables.replicas[at - 1] = simulate_replicas(size, copies, kAdviceSeed);
+        tables.by_node[at - 1] = simulate_by_node(size, copies + 1, kAdviceSeed);
         tables.pool[at - 1] = simulate_pool(size, copies, kAdviceSeed);
       }
     });
@@ -271,8 +274,10 @@ Tables simulate_tables(const std::vector<std::uint32_t>& sizes) {
 Json to_json(const JobFigures& job, const JobPlan& plan, const std::vector<Measured>& measured,
              const Tables& tables) {
   Json left = Json::array();
+  Json middle = Json::array();
   Json right = Json::array();
   for (const auto& row : tables.replicas) left.push_back(to_json(row));
+  for (const auto& row : tables.by_node) middle.push_back(to_json(row));
   for (const auto& row : tables.pool) right.push_back(to_json(row));
   Json rates = Json::array();
   for (const Measured& one : measured) {
@@ -296,6 +301,7 @@ Json to_json(const JobFigures& job, const JobPlan& plan, const std::vector<Measu
               {"benefactor_nodes_for_rate", plan.benefactors_wanted},
               {"without_pool", to_json(plan.without_pool)},
               {"replicas", left},
+              {"by_node", middle},
               {"pool", right}});
   return all;
 }
@@ -341,7 +347,7 @@ int run_advise(AdviseOptions& options) {
       print_line("policy", "{}: {}, as its names are those of {}", shown("/" + folder.path),
                  folder.settings, folder.files);
     }
-    print_tables(tables.replicas, tables.pool);
+    print_tables(tables);
   }
   return kExitGood;
 }

@@ -314,4 +314,79 @@ TEST_CASE("attributes go to the file of the owner before or after the change, an
   CHECK(change(msg::kUnknownUid, 23104) == std::pair(23104U, 0644U));
 }
 
+TEST_CASE("links, FIFOs and sockets have their times, and what a link leads to keeps its own") {
+  Fixture f;
+  write_file(f.folder / "victim", "precious");
+  struct stat victim {};
+  REQUIRE(::stat((f.folder / "victim").c_str(), &victim) == 0);
+  msg::MirrorChange one;
+  one.path = "link";
+  one.other_path = "victim";
+  one.uid = ::getuid();
+  one.gid = ::getgid();
+  one.file = FileId{7};
+  one.mtime_ns = 5'000'000'007;
+  const auto mtime_ns = [&](const std::string& name) {
+    struct stat there {};
+    REQUIRE(::lstat((f.folder / name).c_str(), &there) == 0);
+    return there.st_mtim.tv_sec * 1'000'000'000 + there.st_mtim.tv_nsec;
+  };
+  const auto carry_out = [&](Kind kind, const std::string& path, std::uint32_t mode) {
+    one.kind = kind;
+    one.path = path;
+    one.mode = mode;
+    ++one.number;
+    REQUIRE(f.drainer.mirror(one, Time::max()));
+  };
+  carry_out(Kind::kSymlink, "link", 0777);
+  carry_out(Kind::kSpecial, "fifo", S_IFIFO | 0640);
+  carry_out(Kind::kSpecial, "socket", S_IFSOCK | 0640);
+  for (const std::string name : {"link", "fifo", "socket"}) CHECK(mtime_ns(name) == 5'000'000'007);
+  one.mtime_ns = -1;
+  for (const std::string name : {"link", "fifo", "socket"}) {
+    carry_out(Kind::kAttributes, name, 0640);
+    CHECK(mtime_ns(name) == -1);
+  }
+  struct stat now {};
+  REQUIRE(::stat((f.folder / "victim").c_str(), &now) == 0);
+  CHECK(now.st_mode == victim.st_mode);
+  CHECK(now.st_mtim.tv_nsec == victim.st_mtim.tv_nsec);
+  REQUIRE(::lstat((f.folder / "fifo").c_str(), &now) == 0);
+  CHECK(now.st_mode == (S_IFIFO | 0640));
+}
+
+TEST_CASE("a link gets its owner, and a link that somebody else has planted keeps his") {
+  if (::geteuid() != 0) {
+    WARN("only root makes files of another user");
+    return;
+  }
+  Fixture f;
+  write_file(f.folder / "victim", "precious");
+  msg::MirrorChange one;
+  one.kind = Kind::kSymlink;
+  one.path = "link";
+  one.other_path = "victim";
+  one.uid = one.gid = 23102;
+  one.file = FileId{7};
+  one.number = 1;
+  one.mtime_ns = 5;
+  REQUIRE(f.drainer.mirror(one, Time::max()));
+  const auto owner_of = [&](const std::string& name) {
+    struct stat there {};
+    REQUIRE(::lstat((f.folder / name).c_str(), &there) == 0);
+    return there.st_uid;
+  };
+  CHECK(owner_of("link") == 23102);
+  one.kind = Kind::kAttributes;
+  one.uid_before = std::exchange(one.uid, 23103);
+  REQUIRE(f.drainer.mirror(one, Time::max()));
+  CHECK(owner_of("link") == 23103);
+  REQUIRE(::unlink((f.folder / "link").c_str()) == 0);
+  std::filesystem::create_symlink("victim", f.folder / "link");
+  REQUIRE(::lchown((f.folder / "link").c_str(), 23104, 23104) == 0);
+  REQUIRE(f.drainer.mirror(one, Time::max()));
+  CHECK(owner_of("link") == 23104);
+  CHECK(owner_of("victim") == 0);
+}
+
 }  // namespace stdchk::benefactor

@@ -1,12 +1,13 @@
 #include "core/policy/policy.h"
 
 #include "core/base/units.h"
+#include "core/policy/image_placement.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;
 
 TEST_CASE("each policy has a name, a meaning and a default that is read as it is written") {
-  for (const PolicyKey key : kPolicyKeys) {
+  for (const PolicyKey key : kAllPolicyKeys) {
     const std::string name(policy_name(key));
     INFO(name);
     CHECK_FALSE(name.empty());
@@ -34,6 +35,8 @@ TEST_CASE("a policy's value is a number, a time or a word, and nothing else") {
         static_cast<std::uint64_t>(CommitLevel::kRedundant));
   CHECK(parse_policy("proof=checksum")->proof() == Proof::kChecksum);
   CHECK(Policy{}.proof() == Proof::kCompletion);
+  CHECK(placement_of(*parse_policy("placement=node")) == ImagePlacement::kNode);
+  CHECK(placement_of({}) == ImagePlacement::kStriped);
   for (const auto& [name, value] : {std::pair{"keep", "0"},
                                     {"keep", "-1"},
                                     {"keep", "3 "},
@@ -45,6 +48,7 @@ TEST_CASE("a policy's value is a number, a time or a word, and nothing else") {
                                     {"copies", "0"},
                                     {"chunking", "variable"},
                                     {"commit", "early"},
+                                    {"placement", "rack"},
                                     {"proof", "hope"}}) {
     INFO(name << "=" << value);
     const auto read = parse_setting(name, value);
@@ -64,6 +68,16 @@ TEST_CASE("settings are read from one line, the last of a key counting") {
   CHECK(policy->chunking() == Chunking::kFixed);
   CHECK(parse_policy("")->settings.empty());
   CHECK(parse_policy("copies").error().text.find("KEY=VALUE") != std::string::npos);
+}
+
+TEST_CASE("placement by node and parity exclude each other") {
+  const auto refused = parse_policy("placement=node copies=ec(4,1)");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().text.find("placement=node does not go with copies=ec(4,1)") == 0);
+  CHECK(parse_policy("placement=node copies=3"));
+  CHECK(parse_policy("placement=striped copies=ec(4,1)"));
+  CHECK(parse_policy("placement=inherit copies=ec(4,1)"));
+  CHECK(parse_policy("placement=node copies=inherit"));
 }
 
 TEST_CASE("numbers of a newer version are refused, and so are values that are out of range") {

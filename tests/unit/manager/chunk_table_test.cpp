@@ -1,5 +1,7 @@
 #include "manager/state/chunk_table.h"
 
+#include <map>
+
 #include "core/base/clock.h"
 #include "tests/support/catch.h"
 
@@ -33,6 +35,36 @@ TEST_CASE("a chunk is found by name until its last reference goes, then its exte
   REQUIRE(freed.size() == 1);
   CHECK(freed[0] == FreedExtent{{BenefactorId{3}, 5 * 4096}, 1088});
   CHECK(table.stored_bytes() == 0);
+}
+
+TEST_CASE("chunks of one name with different homes are different chunks") {
+  ChunkTable table;
+  Chunk chunk = named(5);
+  const ChunkIndex striped = table.add(chunk);
+  std::map<BenefactorId, ChunkIndex> homes;
+  for (std::uint64_t home = 1; home <= 40; ++home) {
+    chunk.copies = {{BenefactorId{home}, 64}, {BenefactorId{home + 1}, 4096 * home}};
+    homes[BenefactorId{home}] = table.add(chunk, BenefactorId{home});
+  }
+  for (const auto& [home, index] : homes) {
+    table.refer(index, false);
+    CHECK(table.find(chunk.name, 1000, home) == index);
+    CHECK(table.home(index) == home);
+    CHECK(table.find_at(chunk.name, 1000, {{home.value + 1}, 4096 * home.value}) == index);
+  }
+  table.refer(striped, false);
+  CHECK(table.find(chunk.name, 1000) == striped);
+  CHECK(table.find_at(chunk.name, 1000, {BenefactorId{1}, 128}) == kNoChunk);
+  CHECK(table.find_all(chunk.name, 1000).size() == 41);
+  CHECK(table.find_all(chunk.name, 999).empty());
+  std::vector<FreedExtent> freed;
+  for (const auto& [home, index] : homes) {
+    table.release(index, false, freed);
+    CHECK(table.find(chunk.name, 1000, home) == kNoChunk);
+    CHECK(table.find(chunk.name, 1000) == striped);
+  }
+  CHECK_FALSE(table.has_homes());
+  CHECK(table.chunk_count() == 1);
 }
 
 TEST_CASE(

@@ -311,3 +311,45 @@ TEST_CASE("a restarted manager knows sets by pattern and by directory") {
   CHECK(trainer.set("d1").images == 1);
   CHECK(client.call(msg::ListSets{kRootFile})->sets.size() == 1);
 }
+
+TEST_CASE(
+    "drain-every counts a directory from its first file on, and no empty directory before it") {
+  Training training("/pfs");
+  auto& [world, benefactor, client, trainer] = training;
+  trainer.set_policy("set=directory set-names=step-* marker=.metadata drain-every=2");
+  trainer.make_directory("step-1");
+  training.live(1);
+  for (const std::string step : {"1", "2", "3", "4"}) {
+    trainer.write("step-" + step + "/0");
+    trainer.write("step-" + step + "/.metadata");
+    // The program makes its next directory before the manager looks.
+    trainer.make_directory("step-" + std::to_string(std::stoi(step) + 1));
+    training.live(2);
+  }
+  const std::vector<std::pair<std::string, std::uint64_t>> expected{{"step-1/0", 1000},
+                                                                    {"step-1/.metadata", 1000},
+                                                                    {"step-3/0", 1000},
+                                                                    {"step-3/.metadata", 1000}};
+  CHECK(named(benefactor) == expected);
+}
+
+TEST_CASE("a directory that drain-every left out leaves no empty folder when keep removes it") {
+  Training training("/pfs");
+  auto& [world, benefactor, client, trainer] = training;
+  trainer.set_policy("set=directory set-names=step-* marker=.metadata drain-every=2 keep=1");
+  for (const std::string step : {"step-1", "step-2", "step-3"}) {
+    trainer.make_directory(step);
+    trainer.write(step + "/0");
+    trainer.write(step + "/.metadata");
+    training.live(2);
+  }
+  CHECK_FALSE(client.lookup("step-1"));
+  CHECK_FALSE(client.lookup("step-2"));
+  std::vector<std::string> removed;
+  for (const auto& change : benefactor.all<msg::MirrorChange>()) {
+    if (change.kind == msg::MirrorKind::kRemoveDirectory) removed.push_back(change.path);
+    CHECK(change.kind != msg::MirrorKind::kUnlink);
+  }
+  // Drained files belong to the user.
+  CHECK(removed == std::vector<std::string>{"step-2"});
+}

@@ -35,6 +35,7 @@ inline std::vector<Command> one_of_each() {
   commit.replacing = 5;
   commit.naming = NamingState::kDidNotPay;
   commit.same_as = 6;
+  commit.homes = {{4}};
   commit.partial = true;
   RestoreFile restore;
   restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
@@ -53,7 +54,17 @@ inline std::vector<Command> one_of_each() {
   restore.aside = 9;
   restore.staged = restore.held = restore.partial = true;
   restore.drained_sets = {{"a.*.T1", 4}, {"a.*.T2", 6}};
+  restore.homes = {{4}};
   msg::MirrorChange change{msg::MirrorKind::kSetAside, "p", "q", {10}, 2, 0644, 1, 2, 3, 4};
+  msg::NameChange named{
+      msg::NameChangeKind::kAddSymlink, kRootFile, "n", {60}, {20}, "m", 31, 0640};
+  named.uid = 1;
+  named.gid = 2;
+  named.atime_ns = 3;
+  named.mtime_ns = 4;
+  named.time_ns = 5;
+  named.target = "t";
+  named.lease = true;
   const BeginGeneration generation{{20}, "a", 14, 15, {{1, 16, 17}, {3, 14, 0, 18}}};
   return {
       BeginEpoch{{3}},
@@ -88,7 +99,10 @@ inline std::vector<Command> one_of_each() {
       AddLink{{10}, {20}, "l", 15, true, {{40}, 9}, true},
       RestoreLink{{10}, {20}, "l", true, true},
       NameHeld{{22}},
-      Closed{{10}, true}};
+      Closed{{10}, true},
+      LeaseNames{{20}, 70, {40}, 3},
+      EndLeases{70, {{20}}},
+      ApplyNames{70, 4, {{named, 2}}, true}};
 }
 
 }  // namespace stdchk::manager::test

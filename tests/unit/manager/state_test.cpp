@@ -398,6 +398,50 @@ TEST_CASE("an undrained file renamed over a drained one leaves it there until it
   CHECK(state.mirror_queue().rbegin()->second.path == "a");
 }
 
+TEST_CASE("chunks with homes are the same after a replay and in a restored snapshot") {
+  std::vector<Command> journal;
+  State state;
+  const auto run = [&](Command command) {
+    REQUIRE(state.apply(command));
+    journal.push_back(std::move(command));
+  };
+  const auto at_home = [](FileId file, std::string name, std::uint64_t place, std::uint64_t home) {
+    Chunk chunk = chunk_at(1);
+    chunk.copies = {{BenefactorId{home == 0 ? 1 : home}, place}};
+    CommitVersion command = create(file, std::move(name), chunk);
+    if (home != 0) command.homes = {BenefactorId{home}};
+    return command;
+  };
+  for (std::uint64_t id = 1; id <= 3; ++id) run(AddBenefactor{{id}, 11, id, 1 << 20, "host"});
+  run(at_home({10}, "striped", 64, 0));
+  run(at_home({11}, "on 2", 4096, 2));
+  run(at_home({12}, "on 3", 4096, 3));
+  run(at_home({13}, "again on 2", 4096, 2));
+  CHECK(state.chunks().chunk_count() == 3);
+  // The chunk at that place gets a copy. Other chunks of this name do not.
+  const Chunk chunk = chunk_at(1);
+  run(ChangeCopies{{{{{3}, 4096}, chunk.name, chunk.length, {{1}, 8192}, {}}}});
+  run(Drained{{11}, 1});
+  run(Drained{{13}, 1});
+  run(Evict{{11}, 1, {0}});
+  const auto copies = [](const State& of, const char* name) {
+    const File* const file = of.file(find(of, name));
+    return of.chunks().get(file->newest.slices.at(0).chunk).copies;
+  };
+  const std::vector<Command> expected = snapshot_of(state);
+  State replayed;
+  for (const Command& command : journal) REQUIRE(replayed.apply(command));
+  State restored;
+  for (const Command& command : expected) REQUIRE(restored.apply(command));
+  for (const State* each : {&state, &replayed, &restored}) {
+    CHECK(snapshot_of(*each) == expected);
+    CHECK(each->chunks().chunk_count() == 3);
+    CHECK(copies(*each, "striped") == std::vector<Extent>{{{1}, 64}});
+    CHECK(copies(*each, "on 2").empty());
+    CHECK(copies(*each, "on 3") == std::vector<Extent>{{{3}, 4096}, {{1}, 8192}});
+  }
+}
+
 TEST_CASE("a folder's policy holds below it where nothing nearer is set, and is in the snapshot") {
   State state;
   REQUIRE(state.apply(AddDirectory{{20}, kRootFile, "a", 0755}));

@@ -332,10 +332,14 @@ inline void flip_bit(TestBenefactor& keeper, std::string_view place) {
 
 class TestClient : public Actor {
  public:
-  TestClient(World& world, std::string name) : Actor(world, std::move(name)) { register_now(); }
+  TestClient(World& world, std::string name, std::string on_host = {})
+      : Actor(world, std::move(name)), host(std::move(on_host)) {
+    register_now();
+  }
   void register_now() {
     msg::RegisterClient request;
     request.resume = id;
+    request.host_name = request.host_token = host;
     const auto reply = call(request);
     REQUIRE(reply);
     id = reply->client;
@@ -390,6 +394,7 @@ class TestClient : public Actor {
     return opened->attributes.id;
   }
 
+  const std::string host;
   ClientId id;
 };
 

@@ -152,6 +152,24 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a pool that places by node survives at least what the paper's placement survives") {
+  for (const PaperRow& row : kPaperTable) {
+    for (std::uint32_t replicas = 1; replicas <= kCopiesMax; ++replicas) {
+      INFO(row.nodes << " nodes, " << replicas << " replicas");
+      const AllowedFailures found = simulate_by_node(row.nodes, replicas + 1, kAdviceSeed);
+      const auto& [paper_90, paper_99, paper_999] = row.replicas[replicas - 1];
+      CHECK(found.copies == replicas + 1);
+      CHECK(found.at_90 + 1 >= paper_90);
+      CHECK(found.at_99 + 1 >= paper_99);
+      CHECK(found.at_999 + 1 >= paper_999);
+      CHECK(found.at_999 >= replicas);
+      // Striped images with as many copies survive less.
+      if (row.nodes < 32) continue;
+      CHECK(found.at_90 >= simulate_pool(row.nodes, std::min(replicas + 1, 3U), 1).at_90);
+    }
+  }
+}
+
 TEST_CASE("of a pool's copies all but one may fail, and a single copy survives nothing") {
   for (const std::uint32_t copies : {1U, 2U, 3U}) {
     const AllowedFailures found = simulate_pool(32, copies, 1);

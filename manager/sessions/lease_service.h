@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/messages/messages.h"
+#include "manager/clients/call.h"
+#include "manager/clients/clients.h"
+#include "manager/clients/notices.h"
+#include "manager/pool/pool.h"
+#include "manager/pool/replaced_files.h"
+#include "manager/sessions/session_service.h"
+#include "manager/sessions/touched_directories.h"
+
+namespace stdchk::manager {
+
+/// A LeaseService leases directories to clients that use them alone, and applies the batches of
+/// changes that the holders send. Other clients' requests about a leased directory wait here until
+/// the holder has returned the lease. docs/decisions/0075 has the states of a directory.
+///
+/// The leases are journalled. After a restart the manager recalls all leases. Holders have the time
+/// of a recall to come back with their last batches.
+///
+/// Owns: the requests that wait, and the times of recalls.
+/// Threads: the reactor's.
+/// Errors: a holder that does not return a lease in time loses all its leases, and so does a holder
+///   whose batch does not fit. Its later batches fail with kStale.
+/// Limits: a request waits for at most kRecallTime and one command of the journal.
+class LeaseService {
+ public:
+  /// The time in which a holder has to return a lease.
+  static constexpr Duration kRecallTime = std::chrono::seconds(5);
+  /// The most numbers for new files that a client gets at once.
+  static constexpr std::uint32_t kNumbersMax = 4096;
+
+  struct Neighbours {
+    const Clients& clients;
+    Notices& notices;
+    ReplacedFiles& replaced;
+    const SessionService& sessions;
+  };
+  LeaseService(Pool& pool, Neighbours neighbours) : pool_(pool), to_(neighbours) {}
+
+  void serve(ClientRecord& client, const msg::LeaseDirectory& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ApplyNames& request, const Call& call);
+  void serve(ClientRecord& client, const msg::ReturnLease& request, const Call& call);
+
+  /// Recalls the leases of others that the client's request is about. Returns true when there are
+  /// such leases: the caller has the request wait.
+  template <class M>
+  bool must_wait(const ClientRecord& client, const M& request) {
+    if (leases().directories().empty() && ending_.empty()) return false;
+    return must_wait_for(client, touched_by(pool_.state(), request));
+  }
+  /// Calls `retry` when leases have ended. It looks again whether the request must wait.
+  void wait(const Call& call, std::function<void()> retry) {
+    waiting_.push_back({call, std::move(retry)});
+  }
+  /// Recalls the leases that the journal knows: the manager has started.
+  void start();
+  /// The client has ended.
+  void end(const ClientRecord& client);
+  /// Ends the leases whose holders are too late, and repeats recalls.
+  void tick();
+  /// Counts no time in which this process could receive nothing.
+  void discount(Duration pause);
+
+ private:
+  struct Waiting {
+    Call call;
+    std::function<void()> retry;
+  };
+  const NameLeases& leases() const { return pool_.state().name_leases(); }
+  bool must_wait_for(const ClientRecord& client, const TouchedDirectories& touched);
+  void recall(FileId directory);
+  void notify_holder(FileId directory);
+  void end_all(std::uint64_t holder);
+  void end(std::uint64_t holder, const std::vector<FileId>& directories,
+           std::function<void()> ended);
+  void ended(const std::vector<FileId>& directories);
+  FileId give_numbers(ClientRecord& client, std::uint32_t wanted);
+  void apply(ClientRecord& client, const msg::ApplyNames& request, const Call& call);
+  void announce(const ClientRecord& client, const msg::ApplyNames& request);
+
+  Pool& pool_;
+  Neighbours to_;
+  /// The time by which each recalled directory must be returned.
+  std::map<FileId, Time> recalled_;
+  /// Directories whose leases have ended, but not yet durably.
+  std::set<FileId> ending_;
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace stdchk::manager

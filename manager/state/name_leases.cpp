@@ -1,0 +1,58 @@
+#include "manager/state/name_leases.h"
+
+#include <algorithm>
+
+namespace stdchk::manager {
+
+std::uint64_t NameLeases::holder(FileId directory) const {
+  const auto found = directories_.find(directory);
+  return found == directories_.end() ? 0 : found->second;
+}
+
+ClientId NameLeases::client(FileId directory) const {
+  const Holder* const by = find(holder(directory));
+  return by == nullptr ? ClientId{} : by->client;
+}
+
+const NameLeases::Holder* NameLeases::find(std::uint64_t holder) const {
+  const auto found = holders_.find(holder);
+  return found == holders_.end() ? nullptr : &found->second;
+}
+
+std::uint64_t NameLeases::number_of(ClientId client) const {
+  const auto found = std::ranges::find_if(
+      holders_, [client](const auto& holder) { return holder.second.client == client; });
+  return found == holders_.end() ? 0 : found->first;
+}
+
+void NameLeases::add_holder(std::uint64_t holder, ClientId client) {
+  holders_.try_emplace(holder, Holder{client, 0});
+}
+
+void NameLeases::note_batch(std::uint64_t holder, std::uint64_t number) {
+  const auto found = holders_.find(holder);
+  if (found == holders_.end()) return;
+  found->second.newest_batch = std::max(found->second.newest_batch, number);
+}
+
+void NameLeases::end(std::uint64_t holder, FileId directory) {
+  const auto found = directories_.find(directory);
+  if (found != directories_.end() && found->second == holder) directories_.erase(found);
+}
+
+void NameLeases::end_all(std::uint64_t holder) {
+  std::erase_if(directories_, [holder](const auto& lease) { return lease.second == holder; });
+  holders_.erase(holder);
+}
+
+void NameLeases::snapshot(const std::function<bool(FileId)>& exists,
+                          const std::function<void(Command)>& emit) const {
+  for (const auto& [number, holder] : holders_) {
+    emit(LeaseNames{{}, number, holder.client, holder.newest_batch});
+  }
+  for (const auto& [directory, number] : directories_) {
+    if (exists(directory)) emit(LeaseNames{directory, number, holders_.at(number).client, 0});
+  }
+}
+
+}  // namespace stdchk::manager
