@@ -60,7 +60,7 @@ bool is_golden(const std::string& name, ByteSpan bytes, const std::string& wante
 
 std::string kind_name(std::size_t kind) { return "kind" + std::to_string(kind); }
 
-/// A command of each kind, without names that wait in the drain directory, and without parts.
+/// A command of each kind, without names that wait in the drain directory, parts and homes.
 std::vector<manager::Command> before_held() {
   std::vector<manager::Command> commands = manager::test::one_of_each();
   for (manager::Command& command : commands) {
@@ -69,6 +69,7 @@ std::vector<manager::Command> before_held() {
           if constexpr (requires { one.held; }) one.held = false;
           if constexpr (requires { one.counts; }) one.counts = false;
           if constexpr (requires { one.partial; }) one.partial = false;
+          if constexpr (requires { one.homes; }) one.homes.clear();
           if constexpr (requires { one.staged; }) {
             one.staged = false;
             one.aside = 0;
