@@ -126,7 +126,7 @@ bool NameService::must_wait(const File& file, FileId folder, std::string_view na
 /// Returns true when the drain directory must have other files before the new names of the rename.
 bool NameService::must_wait(const msg::Rename& request) const {
   const auto moved = state_.lookup(request.from_parent, request.from_name, {});
-  if (!moved || !pool_.has_drain() || !state_.has_directory_sets()) return false;
+  if (!moved || !pool_.has_drain() || !state_.set_names().has_directories()) return false;
   const auto waits = [&](const File& file, FileId folder, std::string_view name) {
     if (file.type != FileType::kDirectory) return must_wait(file, folder, name);
     // An object store moves the files of a folder one by one.

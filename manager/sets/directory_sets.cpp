@@ -351,7 +351,7 @@ bool DirectorySets::holds(const File& file, const Skips& skips) {
 
 bool DirectorySets::would_hold(const File& file, const File& folder, std::string_view name,
                                const Skips& skips) {
-  if (!state_.has_directory_sets()) return false;
+  if (!state_.set_names().has_directories()) return false;
   return static_cast<bool>(waits_for(file, folder, name, kAfterAllCommits, skips));
 }
 
@@ -367,7 +367,7 @@ bool DirectorySets::is_unfinished(const File& directory) const {
 }
 
 FileId DirectorySets::scope_of(const File& file) const {
-  if (!state_.has_directory_sets() || !file.parent) return {};
+  if (!state_.set_names().has_directories() || !file.parent) return {};
   FileId scope;
   const auto add = [&](FileId folder, std::string_view name) {
     if (state_.set_names().part(*state_.file(folder), name) != SetPart::kNone) scope = folder;
