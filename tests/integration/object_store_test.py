@@ -177,6 +177,37 @@ def test_changes_of_names_reach_the_store(pool, store):
     pool.down()
 
 
+def test_a_renamed_pointer_stands_in_the_store_only_after_its_set(pool, store):
+    server, prefix = store
+    pool.up("--drain-rate", "3M", "--drain-yields", "off", benefactors=2, memory="128M")
+    pool.stdchk("policy", "set", pool.mount, "set=directory", "set-names=step-*", "marker=.metadata", "pointer=latest")
+    (pool.mount / "step-1").mkdir()
+    (pool.mount / "step-1/.metadata.tmp").write_text("marker")
+    (pool.mount / "latest.new").write_text("step-1")
+    wait_until(lambda: {f"{prefix}/latest.new", f"{prefix}/step-1/.metadata.tmp"} <= set(server.keys(prefix)),
+               "the temporary names", 40)
+    for rank in range(4):
+        write(pool.mount / f"step-1/{rank}", 4 * MIB)
+    (pool.mount / "step-1/.metadata.tmp").rename(pool.mount / "step-1/.metadata")
+    (pool.mount / "latest.new").rename(pool.mount / "latest")
+
+    def there(name):
+        return f"{prefix}/{name}" in server.keys(prefix)
+
+    def is_whole():
+        return all(there(f"step-1/{rank}") for rank in range(4))
+
+    while not there("latest"):
+        # The order of the questions matters: the drain goes on between them.
+        assert not there("step-1/.metadata") or is_whole()
+        time.sleep(0.1)
+    assert there("step-1/.metadata") and is_whole()
+    drain(pool)
+    assert server.read(f"{prefix}/latest") == b"step-1"
+    assert not there("latest.new") and not there("step-1/.metadata.tmp")
+    pool.down()
+
+
 def test_a_new_pool_shows_and_reads_the_files_of_an_earlier_one(pool, store, tmp_path):
     server, prefix = store
     pool.up(benefactors=2, memory="64M")
