@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 import xml.etree.ElementTree
@@ -197,7 +198,9 @@ def test_a_renamed_pointer_stands_in_the_store_only_after_its_set(pool, store):
     def is_whole():
         return all(there(f"step-1/{rank}") for rank in range(4))
 
+    until = time.monotonic() + 60
     while not there("latest"):
+        assert time.monotonic() < until, "no pointer in the store"
         # The order of the questions matters: the drain goes on between them.
         assert not there("step-1/.metadata") or is_whole()
         time.sleep(0.1)
