@@ -275,9 +275,9 @@ TEST_CASE("by node, a writer on a node without benefactors has one benefactor, a
   CHECK(pool.whole("T1", 2) == pool.whole("T2", 2));
   // Writers on several such nodes use different benefactors.
   std::set<std::string> used;
-  for (int i = 0; i < 12; ++i) {
+  for (std::uint64_t i = 0; i < 12; ++i) {
     const std::string host = "login" + std::to_string(i);
-    pool.write(host, host, names_from(1000 * (i + 1)));
+    pool.write(host, host, names_from(1000 * (i + 1), 3));
     used.insert(pool.whole(host, 1)[0]);
   }
   CHECK(used.size() > 2);
