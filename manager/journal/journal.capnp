@@ -423,7 +423,7 @@ struct EndLeases {
 struct ApplyNames {
   # A batch of changes by the holder of the directories. At the first change that does not fit, the rest of the batch
   # is dropped, and all leases of the holder end.
-  struct Change {
+  struct Entry {
     change :group $type("stdchk::msg::NameChange") {
       kind @0 :UInt8 $type("msg::NameChangeKind");
       parent @1 :UInt64 $type("FileId");
@@ -445,7 +445,7 @@ struct ApplyNames {
   }
   holder @0 :UInt64;
   number @1 :UInt64;
-  changes @2 :List(Change);
+  changes @2 :List(Entry);
   mirror @3 :Bool;
 }
 

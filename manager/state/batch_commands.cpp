@@ -45,7 +45,7 @@ Result<Affected> BatchCommands::run(const ApplyNames& batch) {
     return fail(Code::kInvalidArgument, "manager.batch");
   }
   const bool fits = std::ranges::all_of(
-      batch.changes, [&](const ApplyNames::Change& one) { return apply(batch, one).has_value(); });
+      batch.changes, [&](const ApplyNames::Entry& one) { return apply(batch, one).has_value(); });
   if (fits) {
     leases_.note_batch(batch.holder, batch.number);
   } else {
@@ -54,7 +54,7 @@ Result<Affected> BatchCommands::run(const ApplyNames& batch) {
   return Affected{};
 }
 
-Status BatchCommands::apply(const ApplyNames& batch, const ApplyNames::Change& one) {
+Status BatchCommands::apply(const ApplyNames& batch, const ApplyNames::Entry& one) {
   const msg::NameChange& change = one.change;
   if (change.kind == msg::NameChangeKind::kAttributes) return change_attributes(batch, change);
   STDCHK_TRY(check_held(batch.holder, change.parent));
@@ -91,7 +91,7 @@ Result<const File*> BatchCommands::child(const msg::NameChange& change) const {
   return catalog_.files.file(found->second);
 }
 
-Status BatchCommands::add_file(const ApplyNames& batch, const ApplyNames::Change& one) {
+Status BatchCommands::add_file(const ApplyNames& batch, const ApplyNames::Entry& one) {
   const msg::NameChange& change = one.change;
   STDCHK_TRY(catalog_.files.check_new_id(change.file));
   STDCHK_TRY(catalog_.files.check_new_name(change.parent, change.name));

@@ -28,8 +28,8 @@ class BatchCommands {
   Result<Affected> run(const ApplyNames& batch);
 
  private:
-  Status apply(const ApplyNames& batch, const ApplyNames::Change& one);
-  Status add_file(const ApplyNames& batch, const ApplyNames::Change& one);
+  Status apply(const ApplyNames& batch, const ApplyNames::Entry& one);
+  Status add_file(const ApplyNames& batch, const ApplyNames::Entry& one);
   Status add_directory(const ApplyNames& batch, const msg::NameChange& change);
   Status add_symlink(const ApplyNames& batch, const msg::NameChange& change);
   Status remove_file(const ApplyNames& batch, const msg::NameChange& change);

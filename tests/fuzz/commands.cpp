@@ -294,7 +294,7 @@ std::optional<Command> snapshot_command(unsigned kind, Choices& choices) {
 ApplyNames batch(Choices& choices) {
   ApplyNames made{number(choices, 3), number(choices, 4), {}, choices.flag()};
   for (unsigned i = choices.below(5); i > 0; --i) {
-    ApplyNames::Change& one = made.changes.emplace_back();
+    ApplyNames::Entry& one = made.changes.emplace_back();
     one.change.kind = static_cast<msg::NameChangeKind>(1 + choices.below(7));
     one.change.parent = file(choices);
     one.change.name = name(choices);
