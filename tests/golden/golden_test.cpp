@@ -213,6 +213,20 @@ TEST_CASE("who goes on with a session, and does not know of changes of a new fil
   CHECK(request.xattrs.empty());
 }
 
+TEST_CASE("who does not know of leases on directories chooses no numbers, and recalls nothing") {
+  const auto lines = read_lines("messages_older.txt");
+  const auto open = msg::decode(unhex(lines.at("open_session_before_numbers")));
+  REQUIRE(open.has_value());
+  const auto& request = std::get<msg::OpenSession>(std::get<msg::RequestEnvelope>(*open).body);
+  CHECK(request.parent);
+  CHECK_FALSE(request.number);
+  const auto notice = msg::decode(unhex(lines.at("invalidate_before_recalls")));
+  REQUIRE(notice.has_value());
+  const auto& invalidate = std::get<msg::Invalidate>(std::get<msg::NoticeEnvelope>(*notice).body);
+  CHECK_FALSE(invalidate.files.empty());
+  CHECK(invalidate.recalled.empty());
+}
+
 TEST_CASE("who does not know of owners in the drain directory has not said any") {
   const auto lines = read_lines("messages_older.txt");
   for (const char* name : {"find_drained_before_owners", "mirror_change_before_owners"}) {
