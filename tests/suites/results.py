@@ -1,0 +1,95 @@
+"""Results of a public suite: one for each of its tests, with a reason, and their comparison with another file system."""
+
+import os
+import signal
+import subprocess
+
+PASS, FAIL, NOT_RUN, HANG, ALIKE = "pass", "fail", "notrun", "hang", "alike"
+
+
+class Results:
+    """Keeps what became of each test.
+
+    A test is `alike` when it fails in the same way on the file system of the comparison: the failure is not the pool's.
+    A test is `hang` when it did not end before its deadline. That is a failure with a name.
+    """
+
+    def __init__(self, path):
+        self.path = path
+        self.of = {}
+        with open(path, "w", encoding="utf-8"):
+            pass
+
+    def add(self, test, result, reason=""):
+        """Keeps a result, and appends it to the file. So a suite that is cut off leaves what it has."""
+        self.of[test] = (result, " ".join(reason.split())[:400])
+        with open(self.path, "a", encoding="utf-8") as out:
+            out.write("\t".join((test, *self.of[test])) + "\n")
+
+    def failed(self):
+        return [test for test, (result, _) in self.of.items() if result in (FAIL, HANG)]
+
+    def compare(self, other):
+        """Marks the failures that `other` has too. A test that hangs here must hang there."""
+        for test in self.failed():
+            result, reason = self.of[test]
+            if other.of.get(test, (PASS, ""))[0] == result:
+                self.of[test] = (ALIKE, reason)
+        with open(self.path, "w", encoding="utf-8") as out:
+            for test, (result, reason) in self.of.items():
+                out.write(f"{test}\t{result}\t{reason}\n")
+
+    def counts(self):
+        """Returns total, pass, fail, notrun, alike."""
+        results = [result for result, _ in self.of.values()]
+        bad = results.count(FAIL) + results.count(HANG)
+        return len(results), results.count(PASS), bad, results.count(NOT_RUN), results.count(ALIKE)
+
+
+def children(pid):
+    """Returns the descendants of a process, the nearest first."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as stat:
+                parents.setdefault(int(stat.read().rpartition(")")[2].split()[1]), []).append(int(name))
+        except OSError:
+            continue  # the process has ended
+    found, next_ones = [], [pid]
+    while next_ones:
+        next_ones = [child for parent in next_ones for child in parents.get(parent, [])]
+        found += next_ones
+    return found
+
+
+def kill_tree(pid):
+    """Kills a process and its descendants. They are stopped first, so that they start no others."""
+    tree = [pid, *children(pid)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for one in tree:
+            try:
+                os.kill(one, number)
+            except ProcessLookupError:
+                pass
+
+
+def run_before(deadline_s, command, **options):
+    """Runs a command with its output in a pipe. Returns (status, output), or (None, output) after the deadline.
+
+    The command gets namespaces of its own for processes, mounts and System V IPC. So nothing of it outlives the
+    deadline, and no kill(-1) reaches other processes.
+    """
+    isolated = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts", *command]
+    with subprocess.Popen(isolated, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          start_new_session=True, **options) as process:
+        try:
+            out, _ = process.communicate(timeout=deadline_s)
+            return process.returncode, out.decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            kill_tree(process.pid)
+        try:
+            out, _ = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:  # a process waits in the kernel, and nothing can end it
+            return None, "it cannot be killed"
+        return None, out.decode(errors="replace")
+
