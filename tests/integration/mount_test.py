@@ -871,6 +871,18 @@ def test_a_hard_link_is_a_second_name_of_the_same_file(here):
         os.link(here, here + "/folder")
 
 
+@pytest.mark.parametrize("content", [b"", b"content"])
+def test_the_count_of_links_is_right_at_once_after_a_touch(here, content):
+    fd = os.open(here + "/f", os.O_WRONLY | os.O_CREAT, 0o644)
+    os.write(fd, content)
+    os.utime(fd, None)
+    os.close(fd)
+    for count in range(2, 6):
+        os.link(here + "/f", f"{here}/f{count}")
+        assert os.stat(here + "/f").st_nlink == count
+        assert os.stat(f"{here}/f{count}").st_nlink == count
+
+
 def test_a_file_with_another_name_is_committed_after_one_name_went(here):
     put(here + "/f", b"old")
     os.link(here + "/f", here + "/g")
@@ -879,6 +891,17 @@ def test_a_file_with_another_name_is_committed_after_one_name_went(here):
     os.unlink(here + "/f")
     os.close(fd)
     assert read_back(here + "/g") == b"new"
+
+
+def test_chown_takes_the_set_id_bits_of_all_but_directories(here):
+    put(here + "/file", b"")
+    os.mkfifo(here + "/fifo")
+    os.mknod(here + "/socket", stat.S_IFSOCK | 0o600)
+    os.mkdir(here + "/folder")
+    for name, left in (("file", 0o555), ("fifo", 0o555), ("socket", 0o555), ("folder", 0o6555)):
+        os.chmod(f"{here}/{name}", 0o6555)
+        os.chown(f"{here}/{name}", os.getuid(), os.getgid())
+        assert stat.S_IMODE(os.stat(f"{here}/{name}").st_mode) == left, name
 
 
 def test_a_new_file_that_is_open_can_be_linked(here):

@@ -3,7 +3,7 @@
 
 Usage: pjdfstest_c.py DIR FOLDER RESULTS --other FOLDER [--deadline SECONDS]
 
-FOLDER is on the pool. Each file of tests has the deadline. Files with failures run again in the folder --other, which is
+FOLDER is on the pool. Each check has the deadline. Files with failures run again in the folder --other, which is
 on another file system.
 """
 import argparse
@@ -24,7 +24,7 @@ def run_file(file, top, folder, deadline_s, results):
     name = str(file.relative_to(top))
     place = tempfile.mkdtemp(prefix="pjd.", dir=folder)
     os.chmod(place, 0o755)  # the tests change to other users
-    status, out = run_before(deadline_s, ["sh", str(file)], cwd=place)
+    status, out = run_before(deadline_s, ["sh", str(file)], each_line=True, cwd=place)
     plan = re.search(r"^1\.\.(\d+)", out, re.M)
     seen = 0
     for bad, number, text in LINE.findall(out):
@@ -34,7 +34,7 @@ def run_file(file, top, folder, deadline_s, results):
         else:
             results.add(f"{name}:{number}", FAIL if bad else PASS, text if bad else "")
     if status is None:
-        results.add(f"{name}:deadline", HANG, f"it ran longer than {deadline_s} s, after {seen} checks")
+        results.add(f"{name}:deadline", HANG, f"check {seen + 1} ran longer than {deadline_s} s")
     elif plan is None or int(plan.group(1)) != seen:
         results.add(f"{name}:plan", FAIL, f"{seen} checks, not {plan.group(1) if plan else 'a planned number'}")
     elif seen == 0:

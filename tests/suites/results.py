@@ -1,10 +1,13 @@
 """Results of a public suite: one for each of its tests, with a reason, and their comparison with another file system."""
 
 import os
+import selectors
 import signal
 import subprocess
+import time
 
 PASS, FAIL, NOT_RUN, HANG, ALIKE = "pass", "fail", "notrun", "hang", "alike"
+AFTER_KILL_S = 20
 
 
 class Results:
@@ -73,23 +76,32 @@ def kill_tree(pid):
                 pass
 
 
-def run_before(deadline_s, command, **options):
+def run_before(deadline_s, command, each_line=False, **options):
     """Runs a command with its output in a pipe. Returns (status, output), or (None, output) after the deadline.
 
-    The command gets namespaces of its own for processes, mounts and System V IPC. So nothing of it outlives the
-    deadline, and no kill(-1) reaches other processes.
+    With `each_line`, the deadline is for each line of the output, not for the whole command. The command gets
+    namespaces of its own for processes, mounts and System V IPC. So nothing of it outlives the deadline, and no
+    kill(-1) reaches other processes.
     """
     isolated = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts", *command]
-    with subprocess.Popen(isolated, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          start_new_session=True, **options) as process:
-        try:
-            out, _ = process.communicate(timeout=deadline_s)
-            return process.returncode, out.decode(errors="replace")
-        except subprocess.TimeoutExpired:
-            kill_tree(process.pid)
-        try:
-            out, _ = process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:  # a process waits in the kernel, and nothing can end it
-            return None, "it cannot be killed"
-        return None, out.decode(errors="replace")
-
+    process = subprocess.Popen(isolated, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True, **options)
+    out, end, late = b"", time.monotonic() + deadline_s, False
+    with process.stdout, selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if waiting.select(timeout=max(0, end - time.monotonic())):
+                some = os.read(process.stdout.fileno(), 1 << 16)
+                if not some:
+                    break
+                out += some
+                if each_line and not late:
+                    end = time.monotonic() + deadline_s
+            elif late:
+                break  # a process waits in the kernel, and nothing can end it
+            if time.monotonic() >= end:
+                kill_tree(process.pid)
+                end, late = time.monotonic() + AFTER_KILL_S, True
+    if not late:
+        process.wait()
+    return None if late else process.returncode, out.decode(errors="replace")

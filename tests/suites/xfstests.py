@@ -44,16 +44,19 @@ def add_users(work):
 
 
 def lay_helpers(work):
-    """Makes the folder of programs that come first in PATH.
+    """Lays a helper that knows pools over mount.fuse. Returns a folder that comes first in PATH.
 
-    mount(8) finds no /sbin/mount.fuse.stdchk, so it starts mount.fuse, which starts `stdchk`: that is the helper here.
-    Without systemd-run, xfstests starts its tests as its own processes. Otherwise systemd would end the mounts with the test.
+    For the type fuse.stdchk, mount(8) starts mount.fuse, because there is no mount.fuse.stdchk. Without systemd-run,
+    xfstests starts its tests as its own processes. Otherwise systemd would end the mounts with the test. xfstests takes
+    the type of a mount from df, and wants to read `fuse`.
     """
+    subprocess.run(["mount", "--bind", HERE / "mount-helper", os.path.realpath("/sbin/mount.fuse")], check=True)
     folder = work / "programs"
     folder.mkdir()
-    (folder / "stdchk").symlink_to(HERE / "mount-helper")
-    (folder / "systemd-run").write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
-    (folder / "systemd-run").chmod(0o755)
+    programs = {"systemd-run": "exit 1", "df": "set -o pipefail\n/usr/bin/df \"$@\" | sed 's/ fuse\\.stdchk / fuse        /'"}
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
     return folder
 
 
