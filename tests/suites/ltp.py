@@ -16,7 +16,7 @@ import tempfile
 
 from results import FAIL, HANG, NOT_RUN, PASS, Results, run_before
 
-# Names of tests without their numbers, and why they do not run. The first match counts.
+# Reasons to leave tests out, with patterns of names without numbers. The first match counts.
 EXCLUDED = (
     ("changes the machine's clock", r"adjtimex|clock_(adjtime|settime)|leapsec|settimeofday|stime"),
     ("loads or removes kernel modules, or starts the machine anew", r"(delete|init|finit)_module|reboot"),
@@ -63,13 +63,14 @@ def why(out):
 
 
 def run_test(top, command, folder, deadline_s):
-    """Runs one test in a folder of its own. Returns the result and the reason."""
+    """Runs a command of LTP in an empty folder. Returns the result and the reason."""
     place = tempfile.mkdtemp(prefix="ltp.", dir=folder)
     os.chmod(place, 0o777)
     programs = top / "testcases" / "bin"
     environment = {**os.environ, "TMPDIR": place, "LTPROOT": str(top), "PATH": f"{programs}:{os.environ['PATH']}",
                    "LTP_COLORIZE_OUTPUT": "n", "LTP_SINGLE_FS_TYPE": "ext4", "LTP_DEV_FS_TYPE": "ext4"}
-    status, out = run_before(deadline_s, ["bash", "-c", command], cwd=place, env=environment)
+    # The shell stays process 1: LTP takes the parent 1 for a sign that the test has lost its main process.
+    status, out = run_before(deadline_s, ["bash", "-c", f"{command}\nexit $?"], cwd=place, env=environment)
     shutil.rmtree(place, ignore_errors=True)
     if status is None:
         return HANG, f"it ran longer than {deadline_s} s: {why(out)}"

@@ -14,7 +14,7 @@ class Results:
     """Keeps what became of each test.
 
     A test is `alike` when it fails in the same way on the file system of the comparison: the failure is not the pool's.
-    A test is `hang` when it did not end before its deadline. That is a failure with a name.
+    A test is `hang` when its deadline passed. Table and list count it as a failure.
     """
 
     def __init__(self, path):
@@ -24,7 +24,7 @@ class Results:
             pass
 
     def add(self, test, result, reason=""):
-        """Keeps a result, and appends it to the file. So a suite that is cut off leaves what it has."""
+        """Keeps a result, and appends it to the file: an interrupted suite leaves its results."""
         self.of[test] = (result, " ".join(reason.split())[:400])
         with open(self.path, "a", encoding="utf-8") as out:
             out.write("\t".join((test, *self.of[test])) + "\n")
@@ -66,7 +66,7 @@ def children(pid):
 
 
 def kill_tree(pid):
-    """Kills a process and its descendants. They are stopped first, so that they start no others."""
+    """Kills a process and its descendants. SIGSTOP comes first, so that no process starts another."""
     tree = [pid, *children(pid)]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for one in tree:

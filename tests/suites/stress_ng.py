@@ -17,7 +17,7 @@ from results import FAIL, HANG, NOT_RUN, PASS, Results, run_before
 
 # From the man page: 3 no resource, 4 not implemented here.
 STATUSES = {0: PASS, 3: NOT_RUN, 4: NOT_RUN}
-# These examine files of the kernel, or devices.
+# Stressors of devices and of the kernel's own files.
 OTHERS = {"binderfs": "is about devices", "procfs": "is about files of the kernel", "rawdev": "is about devices"}
 
 
@@ -30,7 +30,7 @@ def stressors():
 
 
 def run_stressor(name, folder, deadline_s):
-    """Runs one stressor in a folder of its own. Returns the result and the reason."""
+    """Runs a stressor in an empty folder. Returns the result and the reason."""
     place = tempfile.mkdtemp(prefix="stress.", dir=folder)
     status, out = run_before(deadline_s, ["stress-ng", f"--{name}", "1", "--timeout", "2s", "--verify", "--temp-path", place],
                              cwd=place)

@@ -22,7 +22,7 @@ from results import FAIL, HANG, NOT_RUN, PASS, Results, children, kill_tree
 HERE = pathlib.Path(__file__).resolve().parent
 INSIDE = "STDCHK_SUITES_INSIDE"
 TEST = re.compile(r"^([a-z0-9]+/\d+)\b")
-# These tests change the machine, or are about its memory, not about files.
+# Tests that change the machine, or examine its memory, not files.
 EXCLUDED = ()
 USERS = (("fsgqa", 60001), ("fsgqa2", 60002), ("123456-fsgqa", 60003))
 PATIENCE_S = 30  # after a kill
