@@ -10,7 +10,6 @@ import argparse
 import os
 import pathlib
 import re
-import shutil
 import sys
 import tempfile
 
@@ -69,9 +68,10 @@ def run_test(top, command, folder, deadline_s):
     programs = top / "testcases" / "bin"
     environment = {**os.environ, "TMPDIR": place, "LTPROOT": str(top), "PATH": f"{programs}:{os.environ['PATH']}",
                    "LTP_COLORIZE_OUTPUT": "n", "LTP_SINGLE_FS_TYPE": "ext4", "LTP_DEV_FS_TYPE": "ext4"}
-    # The shell stays process 1: LTP takes the parent 1 for a sign that the test has lost its main process.
-    status, out = run_before(deadline_s, ["bash", "-c", f"{command}\nexit $?"], cwd=place, env=environment)
-    shutil.rmtree(place, ignore_errors=True)
+    # The shell stays process 1: LTP takes the parent 1 for a sign that the test has lost its main process. Some tests
+    # open as many files as they may, so the limit is that of most systems.
+    status, out = run_before(deadline_s, ["bash", "-c", f"ulimit -Sn 1024\n{command}\nexit $?"], cwd=place, env=environment)
+    run_before(deadline_s, ["rm", "-rf", place])
     if status is None:
         return HANG, f"it ran longer than {deadline_s} s: {why(out)}"
     if status == 127 or status == 126:
