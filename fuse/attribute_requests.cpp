@@ -99,11 +99,11 @@ void AttributeRequests::setattr(fuse_req_t request, fuse_ino_t number, struct st
     if (!done) return reply(request, done);
   }
   // The same rules as for writes. A process with CAP_FSETID keeps the bits at a truncation, but not
-  // at a chown.
+  // at a chown. Only a directory keeps them then: FIFOs, sockets and devices lose them, too.
   bool kills = set_id_.must_clear(request, info != nullptr ? &handle_of(info) : nullptr);
   bool changes_owner = (mask & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) != 0;
   bool truncates = (mask & FUSE_SET_ATTR_SIZE) != 0;
-  if (node->type == FileType::kRegular && (changes_owner || (truncates && kills))) {
+  if (node->type != FileType::kDirectory && (changes_owner || (truncates && kills))) {
     set_id_.clear(*node, request);
   }
   msg::SetAttributes change;

@@ -97,4 +97,12 @@ void Entries::reply(fuse_req_t request, const Attributes& attributes, fuse_ino_t
   if (fuse_reply_entry(request, &*entry) == -ENOENT) nodes_.forget(entry->ino, 1);
 }
 
+void Entries::reply_link(fuse_req_t request, const NodePtr& node, const Attributes& attributes,
+                         fuse_ino_t parent, std::string_view name) {
+  nodes_.add_name(node, parent, name);
+  const fuse_entry_param entry = entry_of(*node, view(*node, attributes));
+  // The kernel was interrupted and does not count this reference.
+  if (fuse_reply_entry(request, &entry) == -ENOENT) nodes_.forget(entry.ino, 1);
+}
+
 }  // namespace stdchk::mount

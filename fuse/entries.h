@@ -40,6 +40,10 @@ class Entries {
                                 std::string_view name);
   void reply(fuse_req_t request, const Attributes& attributes, fuse_ino_t parent,
              std::string_view name);
+  /// The same for a new name of a node that the kernel holds, in answer to link(). Another node
+  /// would leave the kernel an old count of links for the other names, until their lease ends.
+  void reply_link(fuse_req_t request, const NodePtr& node, const Attributes& attributes,
+                  fuse_ino_t parent, std::string_view name);
 
  private:
   client::Filesystem& filesystem_;

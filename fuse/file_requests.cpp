@@ -413,7 +413,12 @@ void FileRequests::end_open(Handle& handle) {
     }
     {
       const WriterLock lock(node->mutex);
-      if (!drop) node->last = handle.file->attributes();
+      if (!drop) {
+        Attributes after = handle.file->attributes();
+        // utimens() may have set the time since that version was committed.
+        if (after.version == node->last.version) after.mtime_ns = node->last.mtime_ns;
+        node->last = after;
+      }
       std::erase(node->writers, handle.file.get());
     }
     if (drop) {

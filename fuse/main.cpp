@@ -48,6 +48,7 @@ struct Settings {
   std::uint32_t copies = 0;
   std::string transport = "auto";
   bool allow_other = false;
+  std::string source = "stdchk";
   bool writeback = true;
   std::string unseen_writer = "commit";
   std::uint32_t watchdog_s = 20;
@@ -89,6 +90,7 @@ void describe_options(Options& options, Settings& settings) {
   options.choice("--transport", settings.transport, transport::choices(),
                  "move bytes by this transport", transport::former_choices());
   options.flag("--allow-other", settings.allow_other, "let other users use the mount");
+  options.text("--source", settings.source, "NAME", "name of the mount in df and the mount table");
   options.on_off("--writeback", settings.writeback,
                  "let the kernel collect small writes that go through its page cache");
   options.choice("--unseen-writer", settings.unseen_writer, {"commit", "abort"},
@@ -170,6 +172,7 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
   MountOptions options;
   options.mountpoint = settings.mountpoint;
   options.allow_other = settings.allow_other;
+  options.source = settings.source;
   options.bridge.commit_unseen_writers = settings.unseen_writer == "commit";
   options.bridge.writeback = settings.writeback;
   options.use_window = true;
@@ -225,6 +228,11 @@ int main(int argc, char** argv) {
   const auto keyring =
       transport::secure::read_keyring(settings.secret_file, transport::secure::Role::kClient);
   if (!keyring) return fail_with(keyring.error().text);
+  if (!mount::is_source_name(settings.source)) {
+    return fail_with(
+        "--source takes 1 to 64 letters, digits and characters of `._:/-`, because libfuse gives "
+        "others a meaning");
+  }
   settings.mountpoint = real_mount_point(settings.mountpoint);
   if (const auto problem = mount::prepare_mountpoint(settings.mountpoint)) {
     return fail_with(*problem);

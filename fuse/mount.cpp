@@ -45,7 +45,7 @@ void log_of_libfuse(fuse_log_level level, const char* format, va_list arguments)
 
 fuse_session* make_session(const MountOptions& options, Bridge& bridge) {
   fuse_args arguments = FUSE_ARGS_INIT(0, nullptr);
-  std::string settings = "default_permissions,fsname=stdchk,subtype=stdchk";
+  std::string settings = "default_permissions,subtype=stdchk,fsname=" + options.source;
   if (options.allow_other) settings += ",allow_other";
   fuse_opt_add_arg(&arguments, "stdchk-mount");
   fuse_opt_add_arg(&arguments, "-o");

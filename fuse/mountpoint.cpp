@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -61,6 +62,13 @@ bool is_empty(const std::string& path) {
 }
 
 }  // namespace
+
+bool is_source_name(std::string_view name) {
+  return !name.empty() && name.size() <= 64 && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("._:/-").find(c) != std::string_view::npos;
+  });
+}
 
 bool is_dead(const std::string& path) {
   // The kernel may answer stat() for a dead mount from its cache, but never statvfs().

@@ -2,12 +2,17 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace stdchk::mount {
 
 /// Makes `path` ready to mount on, and unmounts an earlier mount there whose process is gone. On
 /// failure returns a sentence that names the fault and the remedy.
 std::optional<std::string> prepare_mountpoint(const std::string& path);
+
+/// Returns true for 1 to 64 letters, digits and characters of `._:/-`. libfuse and the mount table
+/// give a meaning to others, such as commas and spaces.
+bool is_source_name(std::string_view name);
 
 /// Returns true when `path` is still a mount, but its process is gone or the kernel has cut it off.
 bool is_dead(const std::string& path);

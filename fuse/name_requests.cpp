@@ -125,7 +125,7 @@ void NameRequests::link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent
   auto linked = filesystem_.make_link(node->file, directory->file, name);
   if (!linked) return reply(request, fail(linked.error()));
   node->times_due = writeback_;
-  entries_.reply(request, *linked, parent, name);
+  entries_.reply_link(request, node, *linked, parent, name);
 }
 
 void NameRequests::rename(fuse_req_t request, fuse_ino_t from, const char* name, fuse_ino_t to,

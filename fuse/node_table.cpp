@@ -65,6 +65,16 @@ Result<NodePtr> NodeTable::find_or_make(const Attributes& attributes, NodeId par
   return node;
 }
 
+void NodeTable::add_name(const NodePtr& node, NodeId parent, std::string_view name) {
+  const MutexLock lock(mutex_);
+  auto found = nodes_.find(node->id);
+  STDCHK_ASSERT(found != nodes_.end());
+  found->second.lookups++;
+  const WriterLock guard(node->mutex);
+  node->parent = parent;
+  node->name = name;
+}
+
 void NodeTable::forget(NodeId id, std::uint64_t count) {
   const MutexLock lock(mutex_);
   auto found = nodes_.find(id);

@@ -110,6 +110,8 @@ class NodeTable {
   /// `parent`. While a session is open, returns the session's node. Counts one more reference of
   /// the kernel.
   Result<NodePtr> find_or_make(const Attributes& attributes, NodeId parent, std::string_view name);
+  /// Counts one more reference of the kernel to a node that it holds, and knows as `name` now.
+  void add_name(const NodePtr& node, NodeId parent, std::string_view name);
   /// Drops `count` references of the kernel.
   void forget(NodeId id, std::uint64_t count);
 

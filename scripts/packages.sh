@@ -15,7 +15,7 @@ mpich_packages=(gfortran libmpich-dev mpich)
 test_packages=(attr bindfs curl e2fsprogs fio gdb git iproute2 openssh-client openssh-server procps python3 python3-pytest python3-yaml restic rsync sqlite3 xfsprogs)
 # scripts/posix uses these. Two of its suites also need cargo, from any source.
 # shellcheck disable=SC2034 # scripts/posix reads it
-posix_packages=(dbench fio libacl1-dev stress-ng util-linux)
+posix_packages=(dbench e2fsprogs fio fsmark libacl1-dev stress-ng util-linux)
 # The programs of docs/guide/recipes.md. scripts/check recipes installs them.
 # shellcheck disable=SC2034 # scripts/check reads it
 recipes_packages=(gromacs lammps openmpi-bin python3-h5py-mpi python3-mpi4py restic)

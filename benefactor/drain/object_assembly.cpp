@@ -93,7 +93,7 @@ std::uint64_t ObjectAssembly::part_bytes_of(std::uint64_t size_bytes) {
 }
 
 Outcome<void> ObjectAssembly::run(const Means& means, Time deadline) {
-  if (goal_.size_bytes > kObjectBytesMax) {
+  if (goal_.size_bytes > ObjectStore::kObjectBytesMax) {
     return problem(Code::kTooLarge, "benefactor.assembly", EFBIG,
                    fmt::format("{} is larger than 5 TiB, the limit of an object.", goal_.key));
   }
@@ -105,7 +105,7 @@ Outcome<void> ObjectAssembly::run(const Means& means, Time deadline) {
     Window window{0, std::vector<std::byte>(goal_.size_bytes), {}};
     if (auto filled = fill(means, window, deadline); !filled) return filled;
     if (means.clock.now() + kEnough > deadline) return no_time(goal_.key);
-    const auto put = means.store.put(goal_.key, window.bytes, attributes_.metadata(), {}, deadline);
+    const auto put = means.store.put(goal_.key, window.bytes, metadata(), {}, deadline);
     return put ? Outcome<void>() : problem(put.error());
   }
   if (auto begun = begin(means, deadline); !begun) return begun;
@@ -186,11 +186,23 @@ Outcome<void> ObjectAssembly::note(const Means& means, std::size_t staged_count,
   return {};
 }
 
+bool ObjectAssembly::Goal::is_same(const Goal& other) const {
+  return key == other.key && size_bytes == other.size_bytes && source == other.source &&
+         source_etag == other.source_etag && metadata == other.metadata &&
+         attributes.metadata() == other.attributes.metadata();
+}
+
+ObjectMetadata ObjectAssembly::metadata() const {
+  return goal_.source.empty() ? attributes_.metadata() : goal_.metadata;
+}
+
 /// The pieces of a copy have no known checksums. Its attributes have.
 Outcome<void> ObjectAssembly::load_copy() {
   sources_ = {goal_.source};
-  for (std::uint64_t at = 0; at < goal_.size_bytes; at += kRunBytesMax) {
-    const auto length = static_cast<std::uint32_t>(std::min(kRunBytesMax, goal_.size_bytes - at));
+  // A piece that lies in two parts is read twice.
+  const std::uint64_t longest = std::min(kRunBytesMax, part_bytes_of(goal_.size_bytes));
+  for (std::uint64_t at = 0; at < goal_.size_bytes; at += longest) {
+    const auto length = static_cast<std::uint32_t>(std::min(longest, goal_.size_bytes - at));
     by_source_.push_back(pieces_.size());
     pieces_.push_back({at, length, 0, 0, at});
   }
@@ -271,7 +283,7 @@ Outcome<void> ObjectAssembly::begin(const Means& means, Time deadline) {
   const auto resumed = resume(means, deadline);
   if (!resumed) return problem(resumed.error());
   if (*resumed) return {};
-  auto id = means.store.begin_upload(goal_.key, attributes_.metadata(), deadline);
+  auto id = means.store.begin_upload(goal_.key, metadata(), deadline);
   if (!id) return problem(id.error());
   const ObjectStore::Upload upload{goal_.key, std::move(*id)};
   const std::string note = upload.id + "\n" + upload.key;
@@ -375,7 +387,7 @@ Outcome<void> ObjectAssembly::read_run(const Means& means, std::size_t first, st
     return ByteSpan(window.run).subspan(piece.at - begin.at, piece.length);
   };
   for (int reads = 1;; ++reads) {
-    auto got = means.store.get(source, {begin.at, window.run}, deadline);
+    auto got = means.store.get(source, {begin.at, window.run, goal_.source_etag}, deadline);
     if (!got) return got;
     bool right = true;
     for (std::size_t i = first; i < end && goal_.source.empty(); ++i) {

@@ -45,7 +45,6 @@ class ObjectAssembly {
  public:
   static constexpr std::uint64_t kPartBytes = std::uint64_t{8} << 20;
   static constexpr std::uint64_t kBufferBytes = std::uint64_t{64} << 20;
-  static constexpr std::uint64_t kObjectBytesMax = std::uint64_t{5} << 40;
 
   /// The storage and its limits. All outlive the assembly.
   struct Means {
@@ -59,8 +58,12 @@ class ObjectAssembly {
     std::string key;
     std::uint64_t size_bytes = 0;
     ObjectAttributes attributes;  ///< `attempt` is FILE.NUMBER
-    std::string staging;  ///< begin of the keys of the staged objects, with a slash at its end
-    std::string source;   ///< copies this object; empty: uses the staged objects
+    std::string staging;      ///< begin of the keys of the staged objects, with a slash at its end
+    std::string source;       ///< copies this object; empty: uses the staged objects
+    std::string source_etag;  ///< of the version that is copied
+    ObjectMetadata metadata;  ///< of a copy; `attributes` are not used then
+    /// Returns true if an assembly of the other goal makes the same object.
+    bool is_same(const Goal& other) const;
   };
 
   explicit ObjectAssembly(Goal goal) : goal_(std::move(goal)) {}
@@ -77,6 +80,7 @@ class ObjectAssembly {
   struct Window;
   Outcome<void> load(const Means& means, Time deadline);
   Outcome<void> load_copy();
+  ObjectMetadata metadata() const;
   Outcome<void> note(const Means& means, std::size_t staged_count, Time deadline);
   Outcome<void> sort_pieces();
   void compute_crcs();

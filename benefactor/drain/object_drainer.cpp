@@ -152,10 +152,8 @@ std::unique_ptr<ObjectAssembly> ObjectDrainer::take_assembly(const ObjectAssembl
   if (kept == assemblies_.end()) return std::make_unique<ObjectAssembly>(goal);
   auto assembly = std::move(kept->second);
   assemblies_.erase(kept);
-  const ObjectAssembly::Goal& old = assembly->goal();
-  const bool is_same = old.key == goal.key && old.size_bytes == goal.size_bytes &&
-                       old.attributes.metadata() == goal.attributes.metadata();
-  return is_same ? std::move(assembly) : std::make_unique<ObjectAssembly>(goal);
+  return goal.is_same(assembly->goal()) ? std::move(assembly)
+                                        : std::make_unique<ObjectAssembly>(goal);
 }
 
 void ObjectDrainer::keep_assembly(std::unique_ptr<ObjectAssembly> assembly) {
@@ -279,7 +277,7 @@ Outcome<msg::MirrorChange::Reply> ObjectDrainer::mirror(const msg::MirrorChange&
   if (!opened) return problem(opened.error());
   if (auto going = give_up_check(deadline); !going) return problem(going.error());
   const ObjectMirror mirror(
-      {means(**opened), config_.prefix,
+      {means(**opened), config_.prefix, config_.copied_at_once,
        [this, &opened, deadline](const ObjectAssembly::Goal& goal) -> Outcome<void> {
          auto assembly = take_assembly(goal);
          auto made = assembly->run(means(**opened), deadline);

@@ -48,6 +48,9 @@ class ObjectDrainer final : public Drainer {
     std::string prefix;       ///< of all keys, without a slash at its end; empty: none
     std::uint64_t rate = 0;   ///< bytes per second; 0: unlimited
     std::size_t threads = 4;  ///< requests at once of one call; 1: on the caller's thread
+    /// Objects up to this size are copied by one request, which must end before its deadline. Copies
+    /// of larger objects go on with the next request.
+    std::uint64_t copied_at_once = std::uint64_t{256} << 20;
   };
   /// The first request calls `open`. After a failure, the next request calls `open` again. `arena`, `clock` and
   /// `stop` must outlive this.

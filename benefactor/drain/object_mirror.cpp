@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -98,18 +100,23 @@ Outcome<bool> ObjectMirror::copy(const std::string& from, const std::string& to,
   if (!found && is_absent(found.error())) return false;
   if (!found) return problem(found.error());
   if (from == to) return true;
-  if (found->size_bytes <= ObjectStore::kCopyBytesMax) {
-    const auto copied = store().copy(from, to, found->metadata, deadline);
+  if (found->size_bytes <= std::min(parts_.copied_at_once, ObjectStore::kCopyBytesMax)) {
+    const auto copied = store().copy(from, to, std::nullopt, deadline);
     if (!copied) return problem(copied.error());
     return true;
   }
   ObjectAssembly::Goal goal;
   goal.key = to;
   goal.size_bytes = found->size_bytes;
-  goal.attributes = ObjectAttributes::parse(found->metadata).value_or(ObjectAttributes());
-  goal.staging = key_of(fmt::format("{}/{}/", msg::kTemporaryFolder,
-                                    msg::temporary_name(change.file, change.number)));
+  // An object of no pool stays one.
+  const auto attributes = ObjectAttributes::parse(found->metadata);
+  if (attributes) goal.metadata = attributes->metadata();
+  // The move of a folder copies several objects under the same change.
+  goal.staging = key_of(fmt::format("{}/{}/copy-{:016x}/", msg::kTemporaryFolder,
+                                    msg::temporary_name(change.file, change.number),
+                                    std::hash<std::string>()(to)));
   goal.source = from;
+  goal.source_etag = found->etag;
   if (auto copied = parts_.copy_large(goal); !copied) return problem(copied.error());
   if (auto dropped = drop_staged(store(), goal.staging, 1, deadline); !dropped) {
     return problem(dropped.error());
@@ -135,8 +142,10 @@ Outcome<void> ObjectMirror::rename_folder(const std::string& from, const std::st
                                           const msg::MirrorChange& change, Time deadline) const {
   const std::string below = from + "/";
   std::vector<std::string> keys;
+  std::vector<std::string> large;
   auto listed = each_object(store(), below, deadline, [&](const auto& object) {
-    if (object.key != below) keys.push_back(object.key);
+    const bool is_large = object.size_bytes > parts_.copied_at_once;
+    if (object.key != below) (is_large ? large : keys).push_back(object.key);
     return true;
   });
   if (!listed) return listed;
@@ -148,6 +157,10 @@ Outcome<void> ObjectMirror::rename_folder(const std::string& from, const std::st
   auto moved =
       in_parallel(keys.size(), parts_.means.threads, [&](std::size_t i) { return move(keys[i]); });
   if (!moved) return moved;
+  // The copy of a large object has several requests under way itself.
+  for (const std::string& key : large) {
+    if (auto one = move(key); !one) return one;
+  }
   return move(below);
 }
 

@@ -18,7 +18,8 @@ class ObjectMirror {
   struct Parts {
     ObjectAssembly::Means means;
     std::string prefix;
-    /// Copies an object that is too large for one call of the store.
+    std::uint64_t copied_at_once = 0;  ///< ObjectDrainer::Config
+    /// Copies an object that is larger than `copied_at_once`.
     std::function<Outcome<void>(const ObjectAssembly::Goal& goal)> copy_large;
   };
   explicit ObjectMirror(Parts parts) : parts_(std::move(parts)) {}

@@ -17,6 +17,7 @@
 
 #include "core/base/descriptor.h"
 #include "core/base/log.h"
+#include "core/objects/instance_credentials.h"
 
 namespace stdchk {
 namespace {
@@ -95,6 +96,27 @@ bool is_plain(const std::string& text) {
   return text.find_first_of("\r\n") == std::string::npos && text.find('\0') == std::string::npos;
 }
 
+bool is_whole(const Credentials& credentials) {
+  return !credentials.key_id.empty() && !credentials.secret.empty();
+}
+
+/// Reads the credentials' file, and adds to `searched` what was read.
+Credentials read_file(const std::string& profile, std::string& searched) {
+  Credentials found;
+  std::string path = environment("AWS_SHARED_CREDENTIALS_FILE");
+  if (path.empty()) path = home_folder() + "/.aws/credentials";
+  std::string text;
+  searched += fmt::format(", and the section [{}] of {}", profile, path);
+  if (!read_text(path, text)) {
+    searched += fmt::format(" ({})", std::strerror(errno));
+    return found;
+  }
+  read_section(text, profile, found);
+  OPENSSL_cleanse(text.data(), text.size());
+  found.source = fmt::format("[{}] of {}", profile, path);
+  return found;
+}
+
 }  // namespace
 
 Credentials::~Credentials() {
@@ -109,23 +131,21 @@ Outcome<Credentials> find_credentials() {
   found.session_token = environment("AWS_SESSION_TOKEN");
   found.source = "the environment";
   std::string searched = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
-  if (found.key_id.empty() || found.secret.empty()) {
-    found = {};
-    std::string path = environment("AWS_SHARED_CREDENTIALS_FILE");
-    if (path.empty()) path = home_folder() + "/.aws/credentials";
+  // A user who has set a half, or names a profile, means no other credentials.
+  bool may_ask_host = found.key_id.empty() && found.secret.empty();
+  if (!is_whole(found)) {
     std::string profile = environment("AWS_PROFILE");
+    may_ask_host = may_ask_host && profile.empty();
     if (profile.empty()) profile = "default";
-    std::string text;
-    searched += fmt::format(", and the section [{}] of {}", profile, path);
-    if (!read_text(path, text)) {
-      searched += fmt::format(" ({})", std::strerror(errno));
-    } else {
-      read_section(text, profile, found);
-      OPENSSL_cleanse(text.data(), text.size());
-      found.source = fmt::format("[{}] of {}", profile, path);
-    }
+    found = read_file(profile, searched);
+    may_ask_host = may_ask_host && found.key_id.empty() && found.secret.empty();
   }
-  if (found.key_id.empty() || found.secret.empty()) {
+  if (!is_whole(found) && may_ask_host) {
+    auto asked = ask_host_for_credentials();
+    if (!asked) searched += fmt::format(", and the services of this host ({})", asked.error().text);
+    if (asked) found = *asked;
+  }
+  if (!is_whole(found)) {
     return problem(Code::kConfig, "objects.credentials", EACCES,
                    fmt::format("There are no credentials for the object store. Searched: {}. Set "
                                "these in the environment of all members of the pool",

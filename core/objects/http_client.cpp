@@ -42,14 +42,16 @@ class HttpClient::Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  Outcome<HttpAnswer> run(const std::string& region, const Credentials& credentials, Duration limit,
+  /// Signs with `credentials`, or asks a service of this host if they are nullptr.
+  Outcome<HttpAnswer> run(const std::string& region, const Credentials* credentials, Duration limit,
                           std::int64_t skew_s) {
-    set_up(credentials, limit, skew_s);
-    // The provider, its header names, the region and the service.
-    const std::string scope = fmt::format("aws:amz:{}:s3", region);
-    curl_.set(handle_, CURLOPT_AWS_SIGV4, scope.c_str());
-    curl_.set(handle_, CURLOPT_USERNAME, credentials.key_id.c_str());
-    curl_.set(handle_, CURLOPT_PASSWORD, credentials.secret.c_str());
+    set_up(limit);
+    if (credentials != nullptr) {
+      sign(region, *credentials, skew_s);
+    } else {
+      curl_.set(handle_, CURLOPT_PROXY, "");
+      curl_.set(handle_, CURLOPT_NOPROXY, "*");
+    }
     set_body();
     for (const std::string& header : request_.headers) add_header(header);
     curl_.set(handle_, CURLOPT_HTTPHEADER, headers_);
@@ -62,7 +64,22 @@ class HttpClient::Transfer {
  private:
   void add_header(const std::string& header) { headers_ = curl_.append(headers_, header.c_str()); }
 
-  void set_up(const Credentials& credentials, Duration limit, std::int64_t skew_s) {
+  void sign(const std::string& region, const Credentials& credentials, std::int64_t skew_s) {
+    // The provider, its header names, the region and the service.
+    const std::string scope = fmt::format("aws:amz:{}:s3", region);
+    curl_.set(handle_, CURLOPT_AWS_SIGV4, scope.c_str());
+    curl_.set(handle_, CURLOPT_USERNAME, credentials.key_id.c_str());
+    curl_.set(handle_, CURLOPT_PASSWORD, credentials.secret.c_str());
+    if (!credentials.session_token.empty()) {
+      add_header("x-amz-security-token: " + credentials.session_token);
+    }
+    if (skew_s != 0) {
+      const std::time_t now = std::time(nullptr) + static_cast<std::time_t>(skew_s);
+      add_header(fmt::format("X-Amz-Date: {:%Y%m%dT%H%M%SZ}", fmt::gmtime(now)));
+    }
+  }
+
+  void set_up(Duration limit) {
     using std::chrono::milliseconds;
     using std::chrono::seconds;
     const auto limit_ms = std::max<long>(
@@ -91,13 +108,10 @@ class HttpClient::Transfer {
     }
     // Old versions of libcurl sign a header "Expect:" that they do not send, so it stays.
     curl_.set(handle_, CURLOPT_EXPECT_100_TIMEOUT_MS, kExpectMs);
-    if (!credentials.session_token.empty()) {
-      add_header("x-amz-security-token: " + credentials.session_token);
-    }
-    if (skew_s != 0) {
-      const std::time_t now = std::time(nullptr) + static_cast<std::time_t>(skew_s);
-      add_header(fmt::format("X-Amz-Date: {:%Y%m%dT%H%M%SZ}", fmt::gmtime(now)));
-    }
+#if LIBCURL_VERSION_NUM >= 0x075700
+    // A name server that hangs must not hold the thread after the deadline.
+    curl_.set(handle_, CURLOPT_QUICK_EXIT, 1L);
+#endif
   }
 
   void set_body() {
@@ -242,6 +256,15 @@ void HttpClient::give_handle(void* handle) {
 }
 
 Outcome<HttpAnswer> HttpClient::perform(const HttpRequest& request, const Credentials& credentials,
+                                        Duration limit) {
+  return perform(request, &credentials, limit);
+}
+
+Outcome<HttpAnswer> HttpClient::perform_unsigned(const HttpRequest& request, Duration limit) {
+  return perform(request, nullptr, limit);
+}
+
+Outcome<HttpAnswer> HttpClient::perform(const HttpRequest& request, const Credentials* credentials,
                                         Duration limit) {
   const auto curl = CurlLibrary::load();
   if (!curl) return problem(curl.error());

@@ -21,6 +21,8 @@ struct HttpRequest {
   std::vector<std::string> headers;  ///< "name: value"
   ByteSpan body;
   MutableByteSpan into;  ///< the body of an answer 2xx goes there; empty: to HttpAnswer::text
+  /// The store answers 200 before it has done the work. The text says how the work ended.
+  bool is_answered_early = false;
 };
 
 struct HttpAnswer {
@@ -54,11 +56,15 @@ class HttpClient {
 
   Outcome<HttpAnswer> perform(const HttpRequest& request, const Credentials& credentials,
                               Duration limit);
+  /// Asks a service of this host: without a signature, and past each proxy of the environment.
+  Outcome<HttpAnswer> perform_unsigned(const HttpRequest& request, Duration limit);
   /// Signs with this time instead of the host's: the difference of the clocks in seconds.
   void set_skew(std::int64_t seconds);
 
  private:
   class Transfer;
+  Outcome<HttpAnswer> perform(const HttpRequest& request, const Credentials* credentials,
+                              Duration limit);
   void* take_handle();
   void give_handle(void* handle);
 

@@ -35,7 +35,8 @@ bool read_crcs(std::string_view text, ObjectAttributes& to) {
   const char* const digits = text.data();
   const auto [end, code] = std::from_chars(digits, digits + colon, to.range_bytes);
   const bool is_range = code == std::errc() && end == digits + colon &&
-                        to.range_bytes >= ObjectAttributes::kRangeBytesMin;
+                        to.range_bytes >= ObjectAttributes::kRangeBytesMin &&
+                        to.range_bytes <= ObjectStore::kObjectBytesMax;
   text.remove_prefix(colon + 1);
   if (!is_range || text.size() % kCrcDigits != 0 ||
       text.size() / kCrcDigits > ObjectAttributes::kRangesMax) {

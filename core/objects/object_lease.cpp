@@ -11,6 +11,11 @@ namespace stdchk {
 namespace {
 
 constexpr std::uint64_t kTextBytesMax = 4096;
+constexpr int kReadsMax = 3;
+
+bool is_changed(const Problem& problem) {
+  return is_absent(problem) || problem.error.os_errno == EEXIST;
+}
 
 }  // namespace
 
@@ -29,6 +34,15 @@ LeaseSteps::State ObjectLease::unknown(const Problem& problem) {
 }
 
 Outcome<std::optional<ObjectLease::Text>> ObjectLease::read() {
+  auto there = read_once();
+  // The lease was renewed, or taken, between the two requests of a read.
+  for (int again = 1; again < kReadsMax && !there && is_changed(there.error()); ++again) {
+    there = read_once();
+  }
+  return there;
+}
+
+Outcome<std::optional<ObjectLease::Text>> ObjectLease::read_once() {
   using Read = std::optional<Text>;
   const auto found = store_->find(key_, deadline());
   if (!found && is_absent(found.error())) return Read();

@@ -18,7 +18,7 @@ namespace stdchk {
 /// A store without conditional writes keeps the text, but does not decide between two pools that
 /// begin within a second of each other. The first step() tests this, and logs a missing guarantee.
 ///
-/// Threads: one. Calls block up to kPatience for each request, three at most.
+/// Threads: one. Calls block up to kPatience for each request.
 class ObjectLease final : public LeaseSteps {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(2500);
@@ -40,6 +40,7 @@ class ObjectLease final : public LeaseSteps {
     std::string etag;
   };
   Outcome<std::optional<Text>> read();
+  Outcome<std::optional<Text>> read_once();
   State look(Time now);
   State write(const ObjectStore::Condition& condition);
   State unknown(const Problem& problem);

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <initializer_list>
 
+#include "core/base/limits.h"
+
 namespace stdchk {
 namespace {
 
@@ -166,6 +168,21 @@ std::string ObjectPlace::text() const {
   return out;
 }
 
+bool is_file_path(std::string_view path) {
+  if (path.empty() || path.size() > limits::kPathBytesMax) return false;
+  if (path.find('\0') != std::string_view::npos) return false;
+  std::size_t at = 0;
+  while (at <= path.size()) {
+    const std::size_t end = std::min(path.find('/', at), path.size());
+    const std::string_view part = path.substr(at, end - at);
+    if (part.empty() || part == "." || part == ".." || part.size() > limits::kNameBytesMax) {
+      return false;
+    }
+    at = end + 1;
+  }
+  return true;
+}
+
 std::string drain_name(const std::string& drain) {
   return is_object_store(drain) ? drain.substr(0, drain.find('?')) : drain;
 }
@@ -178,11 +195,12 @@ std::string ObjectPlace::url_of(std::string_view key) const {
   const std::string encoded = percent_encoded(key, true);
   const std::string slash = key.empty() ? "" : "/";
   if (!endpoint.empty()) return fmt::format("{}/{}{}{}", endpoint, bucket, slash, encoded);
+  const std::string_view domain = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
   // The certificate of Amazon's hosts covers no bucket with a dot in its name.
   if (bucket.find('.') != std::string::npos) {
-    return fmt::format("https://s3.{}.amazonaws.com/{}{}{}", region, bucket, slash, encoded);
+    return fmt::format("https://s3.{}.{}/{}{}{}", region, domain, bucket, slash, encoded);
   }
-  return fmt::format("https://{}.s3.{}.amazonaws.com/{}", bucket, region, encoded);
+  return fmt::format("https://{}.s3.{}.{}/{}", bucket, region, domain, encoded);
 }
 
 }  // namespace stdchk

@@ -41,6 +41,10 @@ struct ObjectPlace {
   std::string url_of(std::string_view key) const;
 };
 
+/// Returns true for the path of a file below a folder: relative, in normal form, and of names that a pool
+/// can have. Keys of objects may be other texts.
+bool is_file_path(std::string_view path);
+
 /// Returns a drain directory as people write it: an object store without endpoint and region.
 std::string drain_name(const std::string& drain);
 

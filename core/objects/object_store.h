@@ -33,6 +33,7 @@ class ObjectStore {
   static constexpr std::uint64_t kPartBytesMin = std::uint64_t{5} << 20;
   static constexpr std::uint32_t kPartsMax = 10'000;
   static constexpr std::uint64_t kCopyBytesMax = std::uint64_t{5} << 30;  ///< in one call
+  static constexpr std::uint64_t kObjectBytesMax = std::uint64_t{5} << 40;
 
   struct Found {
     std::uint64_t size_bytes = 0;
@@ -83,9 +84,10 @@ class ObjectStore {
   virtual Outcome<void> remove(const std::string& key, Time deadline) = 0;
   /// Lists the keys that begin with `prefix`. `from` is `next` of the page before.
   virtual Outcome<Page> list(const std::string& prefix, const std::string& from, Time deadline) = 0;
-  /// Copies an object of at most kCopyBytesMax bytes within the store, with other metadata.
+  /// Copies an object of at most kCopyBytesMax bytes within the store, with other metadata. Without
+  /// `metadata`, the copy keeps those of the object.
   virtual Outcome<void> copy(const std::string& from, const std::string& to,
-                             const ObjectMetadata& metadata, Time deadline) = 0;
+                             const std::optional<ObjectMetadata>& metadata, Time deadline) = 0;
 
   /// Begins an object that is uploaded in parts. Each part but the last has at least kPartBytesMin
   /// bytes. Returns the id of the upload.
@@ -108,6 +110,10 @@ Outcome<std::string> get_text(ObjectStore& store, const std::string& key, std::u
                               Time deadline);
 /// Calls `visit` for each object whose key begins with `prefix`, until it returns false.
 Outcome<void> each_object(ObjectStore& store, const std::string& prefix, Time deadline,
+                          const std::function<bool(const ObjectStore::Listed&)>& visit);
+/// The same, with a deadline for each page, because listings have any length.
+Outcome<void> each_object(ObjectStore& store, const std::string& prefix,
+                          const std::function<Time()>& deadline_of_page,
                           const std::function<bool(const ObjectStore::Listed&)>& visit);
 
 /// Returns true for an error that says that the object is absent.

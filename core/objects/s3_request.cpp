@@ -33,6 +33,8 @@ constexpr Duration kLongestOrderedPause = 30s;
 constexpr Duration kPollStop = 50ms;
 /// An attempt may take this time, and a second more for each MiB.
 constexpr Duration kAttempt = 10s;
+constexpr std::int64_t kRenewAgainS = 10;
+constexpr std::size_t kShownBytesMax = 200;
 
 Duration attempt_limit(const HttpRequest& request) {
   const std::uint64_t bytes = request.body.size() + request.into.size();
@@ -44,6 +46,26 @@ Duration with_jitter(Duration time) {
   std::array<std::byte, 1> random{};
   fill_random(random);
   return time / 2 + time * std::to_integer<int>(random[0]) / 512;
+}
+
+/// Returns the beginning of a text of the store for a log of lines: control characters could forge
+/// lines, and move a terminal's cursor.
+std::string shown_text(std::string text) {
+  text.resize(std::min(text.size(), kShownBytesMax));
+  for (char& c : text) {
+    if ((c >= 0 && c < ' ') || c == 0x7F) c = '?';
+  }
+  return text;
+}
+
+/// Returns the status that a store would have answered, had it waited for the end of the work.
+long final_status(const HttpAnswer& answer) {
+  if (answer.status != 200 || xml_text(answer.text, "ETag")) return answer.status;
+  const std::string code = xml_text(answer.text, "Code").value_or("");
+  for (const std::string_view passing : {"", "InternalError", "SlowDown", "ServiceUnavailable"}) {
+    if (code == passing) return 500;
+  }
+  return 400;
 }
 
 }  // namespace
@@ -89,9 +111,38 @@ S3Sender::S3Sender(std::string region, Credentials credentials, const Clock& clo
       http_(std::move(region), stopped_),
       credentials_(std::move(credentials)) {}
 
-Credentials S3Sender::credentials() {
-  const MutexLock lock(mutex_);
+/// Returns the credentials, and renews them first if their time has come. Meanwhile other threads use
+/// the old ones.
+Outcome<Credentials> S3Sender::credentials() {
+  const std::int64_t now_s = std::time(nullptr);
+  MutexLock lock(mutex_);
+  const bool has_ended = credentials_.expires_s != 0 && now_s >= credentials_.expires_s;
+  const bool is_due = credentials_.renew_at_s != 0 && now_s >= credentials_.renew_at_s;
+  if (!is_due || (is_renewing_ && !has_ended)) return credentials_;
+  is_renewing_ = true;
+  lock.unlock();
+  auto found = find_credentials();
+  lock.lock();
+  is_renewing_ = false;
+  if (found) {
+    credentials_ = std::move(*found);
+  } else if (has_ended) {
+    // The service of the host may answer the next request.
+    return problem(Code::kPeerLost, "objects.s3", EACCES, std::move(found.error().text));
+  } else {
+    log::warning("the credentials end in {} s and cannot be renewed now: {}",
+                 credentials_.expires_s - now_s, found.error().text);
+    credentials_.renew_at_s = now_s + kRenewAgainS;
+  }
   return credentials_;
+}
+
+Outcome<void> S3Sender::use_fresh_credentials() {
+  auto found = find_credentials();
+  if (!found) return problem(found.error());
+  const MutexLock lock(mutex_);
+  credentials_ = std::move(*found);
+  return {};
 }
 
 Outcome<void> S3Sender::pause(Duration time, Time deadline) const {
@@ -119,8 +170,8 @@ void S3Sender::note_time_of(const HttpAnswer& answer) {
 }
 
 S3Sender::Verdict S3Sender::judge(const HttpAnswer& answer, const std::string& what) {
-  const std::string code = xml_text(answer.text, "Code").value_or("");
-  const std::string message = xml_text(answer.text, "Message").value_or("").substr(0, 200);
+  const std::string code = shown_text(xml_text(answer.text, "Code").value_or(""));
+  const std::string message = shown_text(xml_text(answer.text, "Message").value_or(""));
   Verdict verdict;
   verdict.problem = {
       {Code::kSystem, EIO, "objects.s3"},
@@ -146,7 +197,10 @@ S3Sender::Verdict S3Sender::judge(const HttpAnswer& answer, const std::string& w
     note_time_of(answer);
     verdict.again = true;
   }
-  if (is_code({"ExpiredToken", "InvalidToken"})) verdict.again = verdict.new_credentials = true;
+  // The file may have another key by now.
+  if (is_code({"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"})) {
+    verdict.again = verdict.new_credentials = true;
+  }
   if (answer.status == 507 || is_code({"QuotaExceeded", "XMinioStorageFull"})) {
     number = ENOSPC;
   } else if (code == "NoSuchUpload") {
@@ -170,10 +224,31 @@ S3Sender::Verdict S3Sender::judge(const HttpAnswer& answer, const std::string& w
     const auto region = answer.headers.find("x-amz-bucket-region");
     if (region != answer.headers.end()) {
       verdict.problem.text += fmt::format("; the bucket is in the region {}: set AWS_REGION",
-                                          region->second.substr(0, 32));
+                                          shown_text(region->second.substr(0, 32)));
     }
   }
   return verdict;
+}
+
+/// Sends the request once. A refused HEAD has no text, so a GET of its first byte asks for the reason.
+Outcome<HttpAnswer> S3Sender::attempt(const HttpRequest& request, Time deadline) {
+  const auto limit = [&] {
+    return std::min<Duration>(deadline - clock_.now(), attempt_limit(request));
+  };
+  const auto known = credentials();
+  if (!known) return problem(known.error());
+  if (limit() <= Duration::zero()) {
+    return problem(Code::kDeadline, "objects.s3", ETIMEDOUT, "There was no time to ask");
+  }
+  auto answer = http_.perform(request, *known, limit());
+  if (!answer) return answer;
+  if (request.is_answered_early) answer->status = final_status(*answer);
+  const bool is_refused = answer->status == 400 || answer->status == 403;
+  if (request.method != "HEAD" || !is_refused || limit() <= Duration::zero()) return answer;
+  HttpRequest why{"GET", request.url, request.headers, {}, {}};
+  why.headers.emplace_back("Range: bytes=0-0");
+  auto reason = http_.perform(why, *known, limit());
+  return reason && reason->status == answer->status ? std::move(reason) : std::move(answer);
 }
 
 Outcome<HttpAnswer> S3Sender::send(HttpRequest request, const std::string& what, Time deadline) {
@@ -185,7 +260,7 @@ Outcome<HttpAnswer> S3Sender::send(HttpRequest request, const std::string& what,
   for (;;) {
     const Duration left = deadline - clock_.now();
     if (left <= Duration::zero()) break;
-    auto answer = http_.perform(request, credentials(), std::min(left, attempt_limit(request)));
+    auto answer = attempt(request, deadline);
     Duration ordered{};
     if (!answer) {
       const Code code = answer.error().error.code;
@@ -203,18 +278,16 @@ Outcome<HttpAnswer> S3Sender::send(HttpRequest request, const std::string& what,
         return problem(std::move(last));
       }
       if (verdict.new_credentials) {
-        auto found = find_credentials();
-        if (!found) return problem(found.error());
         if (++refreshed > 1) {
           last.error.os_errno = EACCES;
           return problem(std::move(last));
         }
-        const MutexLock lock(mutex_);
-        credentials_ = std::move(*found);
+        if (auto fresh = use_fresh_credentials(); !fresh) return problem(fresh.error());
       }
     }
     log::debug("{}", last.text);
-    if (auto paused = pause(std::max(ordered, with_jitter(wait)), deadline); !paused) {
+    // An order to wait is the same for all members, so each adds its random part.
+    if (auto paused = pause(ordered + with_jitter(wait), deadline); !paused) {
       return problem(paused.error());
     }
     wait = std::min(2 * wait, kLongestPause);

@@ -12,6 +12,7 @@
 namespace stdchk {
 
 /// An S3Sender sends requests to an S3 store, and repeats them where that may help (S3Store).
+/// Credentials that end are renewed before their end.
 ///
 /// Threads: any.
 class S3Sender {
@@ -26,15 +27,18 @@ class S3Sender {
  private:
   struct Verdict;
   Verdict judge(const HttpAnswer& answer, const std::string& what);
+  Outcome<HttpAnswer> attempt(const HttpRequest& request, Time deadline);
+  Outcome<void> use_fresh_credentials();
   Outcome<void> pause(Duration time, Time deadline) const;
   void note_time_of(const HttpAnswer& answer);
-  Credentials credentials();
+  Outcome<Credentials> credentials();
 
   const Clock& clock_;
   const std::function<bool()> stopped_;
   HttpClient http_;
   Mutex mutex_;
   Credentials credentials_ STDCHK_GUARDED_BY(mutex_);
+  bool is_renewing_ STDCHK_GUARDED_BY(mutex_) = false;
 };
 
 /// Returns base64 (RFC 4648).

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <ctime>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -57,14 +58,28 @@ tl::unexpected<Problem> malformed(const std::string& what) {
                  fmt::format("{}: the answer of the object store cannot be understood", what));
 }
 
-/// A copy and a completion answer 200 before they are done. An error comes in the text then.
-Outcome<void> check_text(const HttpAnswer& answer, const std::string& what) {
-  const auto code = xml_text(answer.text, "Code");
-  if (!code) return {};
-  const int number = *code == "NoSuchUpload" ? ESTALE : EIO;
-  return problem(Code::kSystem, "objects.s3", number,
-                 fmt::format("{}: the object store answers {}: {}", what, *code,
-                             xml_text(answer.text, "Message").value_or("").substr(0, 200)));
+/// Returns the key of an element of a listing; nothing for a key without `prefix`. A store that
+/// knows `encoding-type=url` says so, and writes a blank as "+".
+std::optional<std::string> listed_key(std::string_view element, std::string_view name,
+                                      bool is_encoded, const std::string& prefix) {
+  auto key = xml_text(element, name);
+  if (!key) return std::nullopt;
+  if (is_encoded) {
+    std::ranges::replace(*key, '+', ' ');
+    key = percent_decoded(*key);
+  }
+  return key->starts_with(prefix) ? key : std::nullopt;
+}
+
+bool is_encoded(const HttpAnswer& answer) {
+  return xml_text(answer.text, "EncodingType").value_or("") == "url";
+}
+
+/// Returns true if the answer has the bytes from `offset` on, and of the version that was wanted.
+bool is_of_range(const HttpAnswer& answer, const ObjectStore::Range& range) {
+  if (answer.status != 206) return range.offset == 0;
+  const std::string said = header_of(answer, "content-range");
+  return said.empty() || said.starts_with(fmt::format("bytes {}-", range.offset));
 }
 
 }  // namespace
@@ -77,8 +92,17 @@ struct S3Store::Parts {
   std::string name_of(std::string_view key) const {
     return fmt::format("s3://{}/{}", place.bucket, key);
   }
+  /// Asks for the bucket.
+  Outcome<HttpAnswer> send(HttpRequest request, const std::string& query, Time deadline) {
+    request.url = place.url_of("") + query;
+    return sender.send(std::move(request), place.name(), deadline);
+  }
   Outcome<HttpAnswer> send(HttpRequest request, std::string_view key, const std::string& query,
                            Time deadline) {
+    // A request without a key would concern the whole bucket.
+    if (key.empty()) {
+      return problem(Code::kInvalidArgument, "objects.s3", EINVAL, "An object has a name");
+    }
     if (key.size() > kKeyBytesMax) {
       return problem(Code::kNameTooLong, "objects.s3", ENAMETOOLONG,
                      fmt::format("{}: the name of an object has at most {} bytes", name_of(key),
@@ -125,8 +149,13 @@ Outcome<void> S3Store::get(const std::string& key, const Range& range, Time dead
   if (!range.etag.empty()) request.headers.push_back("If-Match: " + range.etag);
   const auto answer = of_->send(std::move(request), key, "", deadline);
   if (!answer) return problem(answer.error());
-  const bool is_right_range = answer->status == 206 || range.offset == 0;
-  if (answer->received_bytes == range.to.size() && is_right_range) return {};
+  // A store that does not know the condition sends the bytes of another version.
+  const std::string etag = header_of(*answer, "etag");
+  if (!range.etag.empty() && !etag.empty() && etag != range.etag) {
+    return problem(Code::kSystem, "objects.s3", EEXIST,
+                   fmt::format("{} was replaced", of_->name_of(key)));
+  }
+  if (answer->received_bytes == range.to.size() && is_of_range(*answer, range)) return {};
   return problem(Code::kSystem, "objects.s3", EIO,
                  fmt::format("{} has {} bytes at {} instead of {}", of_->name_of(key),
                              answer->received_bytes, range.offset, range.to.size()));
@@ -169,32 +198,32 @@ Outcome<ObjectStore::Page> S3Store::list(const std::string& prefix, const std::s
                                                        {"list-type", "2"},
                                                        {"max-keys", count},
                                                        {"prefix", prefix}});
-  const auto answer = of_->send({"GET", {}, {}, {}, {}}, "", query, deadline);
+  const auto answer = of_->send({"GET", {}, {}, {}, {}}, query, deadline);
   if (!answer) return problem(answer.error());
   Page page;
+  const bool encoded = is_encoded(*answer);
   for (const std::string_view element : xml_elements(answer->text, "Contents")) {
-    const auto key = xml_text(element, "Key");
+    auto key = listed_key(element, "Key", encoded, prefix);
     if (!key) return malformed(of_->name_of(prefix));
-    page.objects.push_back(
-        {percent_decoded(*key), number_of(xml_text(element, "Size").value_or(""))});
+    page.objects.push_back({std::move(*key), number_of(xml_text(element, "Size").value_or(""))});
   }
   if (xml_text(answer->text, "IsTruncated") == "true") {
     page.next = xml_text(answer->text, "NextContinuationToken").value_or("");
-    if (page.next.empty()) return malformed(of_->name_of(prefix));
+    if (page.next.empty() || page.next == from) return malformed(of_->name_of(prefix));
   }
   return page;
 }
 
 Outcome<void> S3Store::copy(const std::string& from, const std::string& to,
-                            const ObjectMetadata& metadata, Time deadline) {
-  HttpRequest request{"PUT", {}, {}, {}, {}};
+                            const std::optional<ObjectMetadata>& metadata, Time deadline) {
+  HttpRequest request{"PUT", {}, {}, {}, {}, true};
   request.headers.push_back(
       fmt::format("x-amz-copy-source: /{}/{}", of_->place.bucket, percent_encoded(from, true)));
-  request.headers.emplace_back("x-amz-metadata-directive: REPLACE");
-  add_metadata(metadata, request);
+  request.headers.push_back(std::string("x-amz-metadata-directive: ") +
+                            (metadata ? "REPLACE" : "COPY"));
+  if (metadata) add_metadata(*metadata, request);
   const auto answer = of_->send(std::move(request), to, "", deadline);
-  if (!answer) return problem(answer.error());
-  return check_text(*answer, of_->name_of(to));
+  return answer ? Outcome<void>() : problem(answer.error());
 }
 
 Outcome<std::string> S3Store::begin_upload(const std::string& key, const ObjectMetadata& metadata,
@@ -236,12 +265,11 @@ Outcome<void> S3Store::complete_upload(const Upload& upload, const std::vector<P
     body += "</Part>";
   }
   body += "</CompleteMultipartUpload>";
-  HttpRequest request{"POST", {}, {}, bytes_of(body), {}};
+  HttpRequest request{"POST", {}, {}, bytes_of(body), {}, true};
   request.headers.emplace_back("Content-Type: application/xml");
   const auto answer =
       of_->send(std::move(request), upload.key, query_text({{"uploadId", upload.id}}), deadline);
-  if (!answer) return problem(answer.error());
-  return check_text(*answer, of_->name_of(upload.key));
+  return answer ? Outcome<void>() : problem(answer.error());
 }
 
 Outcome<void> S3Store::abort_upload(const Upload& upload, Time deadline) {
@@ -257,7 +285,7 @@ Outcome<std::vector<ObjectStore::Upload>> S3Store::uploads(const std::string& pr
   std::string key_marker;
   std::string id_marker;
   for (;;) {
-    const auto answer = of_->send({"GET", {}, {}, {}, {}}, "",
+    const auto answer = of_->send({"GET", {}, {}, {}, {}},
                                   query_text({{"encoding-type", "url"},
                                               {"key-marker", key_marker},
                                               {"prefix", prefix},
@@ -265,14 +293,16 @@ Outcome<std::vector<ObjectStore::Upload>> S3Store::uploads(const std::string& pr
                                               {"uploads", ""}}),
                                   deadline);
     if (!answer) return problem(answer.error());
+    const bool encoded = is_encoded(*answer);
     for (const std::string_view element : xml_elements(answer->text, "Upload")) {
-      const auto key = xml_text(element, "Key");
+      auto key = listed_key(element, "Key", encoded, prefix);
       auto id = xml_text(element, "UploadId");
-      if (!key || !id) return malformed(of_->name_of(prefix));
-      out.push_back({percent_decoded(*key), std::move(*id)});
+      if (!id) return malformed(of_->name_of(prefix));
+      // Some stores ignore the prefix: the uploads of others are no concern of this pool.
+      if (key) out.push_back({std::move(*key), std::move(*id)});
     }
     if (xml_text(answer->text, "IsTruncated") != "true") return out;
-    std::string next = percent_decoded(xml_text(answer->text, "NextKeyMarker").value_or(""));
+    std::string next = listed_key(answer->text, "NextKeyMarker", encoded, "").value_or("");
     std::string next_id = xml_text(answer->text, "NextUploadIdMarker").value_or("");
     if (next == key_marker && next_id == id_marker) return malformed(of_->name_of(prefix));
     key_marker = std::move(next);

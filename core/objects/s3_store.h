@@ -40,8 +40,8 @@ class S3Store final : public ObjectStore {
   Outcome<Found> find(const std::string& key, Time deadline) override;
   Outcome<void> remove(const std::string& key, Time deadline) override;
   Outcome<Page> list(const std::string& prefix, const std::string& from, Time deadline) override;
-  Outcome<void> copy(const std::string& from, const std::string& to, const ObjectMetadata& metadata,
-                     Time deadline) override;
+  Outcome<void> copy(const std::string& from, const std::string& to,
+                     const std::optional<ObjectMetadata>& metadata, Time deadline) override;
   Outcome<std::string> begin_upload(const std::string& key, const ObjectMetadata& metadata,
                                     Time deadline) override;
   Outcome<Part> upload_part(const Upload& upload, std::uint32_t number, ByteSpan bytes,

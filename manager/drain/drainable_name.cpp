@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/limits.h"
+#include "core/base/utf8.h"
 #include "core/objects/object_place.h"
 
 namespace stdchk::manager {
@@ -19,6 +20,16 @@ bool is_reserved(FileId parent, std::string_view name) {
   return parent != kRootFile || !is_of_command;
 }
 
+/// S3's keys are texts. Some stores refuse other bytes, and some change them.
+bool is_utf8(std::string_view name) {
+  while (!name.empty()) {
+    const std::size_t length = utf8_length(name);
+    if (length == 0) return false;
+    name.remove_prefix(length);
+  }
+  return true;
+}
+
 }  // namespace
 
 Status check_drainable(const Pool& pool, FileId parent, std::string_view name) {
@@ -33,6 +44,9 @@ std::size_t drainable_name_bytes(const Pool& pool, FileId parent) {
   if (!pool.has_drain() || folder == nullptr) return limits::kNameBytesMax;
   const std::size_t above = parent == kRootFile ? 0 : pool.state().path(*folder).size() + 1;
   const std::string& place = pool.config().pool.drain_directory;
+  if (is_object_store(place) && !is_utf8(name)) {
+    return fail(Code::kInvalidArgument, "name is not UTF-8, as object stores want");
+  }
   // A key has the prefix before the path, and a slash behind that of a folder.
   const std::size_t drain = drain_name(place).size() + 1;
   const std::size_t longest = is_object_store(place) ? kKeyBytesMax - 1 : limits::kPathBytesMax;

@@ -37,22 +37,6 @@ struct Seen {
   std::string text;  ///< the target of a symbolic link
 };
 
-/// Returns true for a path that a file of a pool can have.
-bool is_path(const std::string& path) {
-  if (path.empty() || path.size() > limits::kPathBytesMax) return false;
-  if (path.find('\0') != std::string::npos) return false;
-  std::size_t at = 0;
-  while (at <= path.size()) {
-    const std::size_t end = std::min(path.find('/', at), path.size());
-    const std::string_view part = std::string_view(path).substr(at, end - at);
-    if (part.empty() || part == "." || part == ".." || part.size() > limits::kNameBytesMax) {
-      return false;
-    }
-    at = end + 1;
-  }
-  return true;
-}
-
 std::string folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? std::string() : path.substr(0, slash);
@@ -96,10 +80,12 @@ class ObjectImport {
       one.is_folder = one.path.ends_with('/');
       if (one.is_folder) one.path.pop_back();
       if (one.path.empty() || one.path.starts_with(kLeaseName)) return true;
-      if (is_path(one.path)) {
-        seen_.push_back(std::move(one));
-      } else {
+      if (!is_file_path(one.path)) {
         log::warning("the object {} cannot be shown: its key is no path", object.key);
+      } else if (object.size_bytes > ObjectStore::kObjectBytesMax) {
+        log::warning("the object {} cannot be shown: it has more than 5 TiB", object.key);
+      } else {
+        seen_.push_back(std::move(one));
       }
       return true;
     });
@@ -199,7 +185,8 @@ class ObjectImport {
 
   void add_regular(const Seen& one) {
     RestoreFile file = begin(one.path, &one, FileType::kRegular);
-    const std::uint64_t size = one.found.size_bytes;
+    // A listing and a look at the object may differ.
+    const std::uint64_t size = std::min(one.found.size_bytes, ObjectStore::kObjectBytesMax);
     file.attributes.size_bytes = size;
     file.attributes.version = 1;
     file.map = map_of(size, ranges_of(one), {{0, size}});
@@ -214,7 +201,7 @@ class ObjectImport {
     const std::uint64_t size = one.found.size_bytes;
     if (!one.attributes || one.attributes->range_bytes > limits::kChunkBytesMax) return out;
     const std::uint64_t range = one.attributes->range_bytes;
-    if (one.attributes->crcs.size() != (size + range - 1) / range) return out;
+    if (one.attributes->crcs.size() != size / range + (size % range == 0 ? 0 : 1)) return out;
     for (std::uint64_t at = 0; at < size; at += range) {
       out.push_back({at, static_cast<std::uint32_t>(std::min(range, size - at)),
                      one.attributes->crcs[at / range]});

@@ -4,8 +4,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/limits.h"
@@ -82,6 +84,49 @@ std::vector<std::byte> bytes_of(std::size_t length, unsigned seed) {
     byte = static_cast<std::byte>(state >> 24);
   }
   return out;
+}
+
+/// The requests of a lease, which opens its store itself. Forwards them to the store in memory.
+struct Shared final : ObjectStore {
+  explicit Shared(std::shared_ptr<MemoryObjectStore> to) : shared(std::move(to)) {}
+  Outcome<std::string> put(const std::string& key, ByteSpan bytes, const ObjectMetadata& metadata,
+                           const Condition& condition, Time deadline) override {
+    return shared->put(key, bytes, metadata, condition, deadline);
+  }
+  Outcome<void> get(const std::string& key, const Range& range, Time deadline) override {
+    return shared->get(key, range, deadline);
+  }
+  Outcome<Found> find(const std::string& key, Time deadline) override {
+    return shared->find(key, deadline);
+  }
+  Outcome<void> remove(const std::string& key, Time deadline) override {
+    return shared->remove(key, deadline);
+  }
+  static tl::unexpected<Problem> none() {
+    return problem(Code::kUnsupported, "test", ENOSYS, "A lease does not do this.");
+  }
+  Outcome<Page> list(const std::string&, const std::string&, Time) override { return none(); }
+  Outcome<void> copy(const std::string&, const std::string&, const std::optional<ObjectMetadata>&,
+                     Time) override {
+    return none();
+  }
+  Outcome<std::string> begin_upload(const std::string&, const ObjectMetadata&, Time) override {
+    return none();
+  }
+  Outcome<Part> upload_part(const Upload&, std::uint32_t, ByteSpan, Time) override {
+    return none();
+  }
+  Outcome<void> complete_upload(const Upload&, const std::vector<Part>&, Time) override {
+    return none();
+  }
+  Outcome<void> abort_upload(const Upload&, Time) override { return none(); }
+  Outcome<std::vector<Upload>> uploads(const std::string&, Time) override { return none(); }
+  Outcome<std::vector<Part>> parts(const Upload&, Time) override { return none(); }
+  const std::shared_ptr<MemoryObjectStore> shared;
+};
+
+LeaseHolder holder(const std::string& pool, char manager, const std::string& host) {
+  return LeaseHolder{pool, std::string(32, manager), host, "another-boot pid:[1] 7 7"};
 }
 
 }  // namespace
@@ -191,6 +236,9 @@ TEST_CASE("a copy has the bytes and new metadata") {
   CHECK(scene.read("b", bytes.size()) == bytes);
   CHECK(scene.store->find(scene.prefix + "b", soon())->metadata ==
         ObjectMetadata{{"stdchk-mode", "2"}});
+  REQUIRE(scene.store->copy(scene.prefix + "b", scene.prefix + "d", std::nullopt, soon()));
+  CHECK(scene.store->find(scene.prefix + "d", soon())->metadata ==
+        ObjectMetadata{{"stdchk-mode", "2"}});
   // Onto itself: a change of the metadata.
   REQUIRE(
       scene.store->copy(scene.prefix + "a", scene.prefix + "a", {{"stdchk-mode", "3"}}, soon()));
@@ -259,50 +307,10 @@ TEST_CASE("an upload that was ended is gone") {
 TEST_CASE("the lease of an object store belongs to one pool") {
   const Scene scene;
   const char* const place = std::getenv("STDCHK_TEST_S3");
-  // Each lease opens its store. The one in memory is shared.
-  static std::shared_ptr<MemoryObjectStore> shared;
-  shared = std::make_shared<MemoryObjectStore>();
-  struct Shared final : ObjectStore {
-    Outcome<std::string> put(const std::string& key, ByteSpan bytes, const ObjectMetadata& metadata,
-                             const Condition& condition, Time deadline) override {
-      return shared->put(key, bytes, metadata, condition, deadline);
-    }
-    Outcome<void> get(const std::string& key, const Range& range, Time deadline) override {
-      return shared->get(key, range, deadline);
-    }
-    Outcome<Found> find(const std::string& key, Time deadline) override {
-      return shared->find(key, deadline);
-    }
-    Outcome<void> remove(const std::string& key, Time deadline) override {
-      return shared->remove(key, deadline);
-    }
-    static tl::unexpected<Problem> none() {
-      return problem(Code::kUnsupported, "test", ENOSYS, "A lease does not do this.");
-    }
-    Outcome<Page> list(const std::string&, const std::string&, Time) override { return none(); }
-    Outcome<void> copy(const std::string&, const std::string&, const ObjectMetadata&,
-                       Time) override {
-      return none();
-    }
-    Outcome<std::string> begin_upload(const std::string&, const ObjectMetadata&, Time) override {
-      return none();
-    }
-    Outcome<Part> upload_part(const Upload&, std::uint32_t, ByteSpan, Time) override {
-      return none();
-    }
-    Outcome<void> complete_upload(const Upload&, const std::vector<Part>&, Time) override {
-      return none();
-    }
-    Outcome<void> abort_upload(const Upload&, Time) override { return none(); }
-    Outcome<std::vector<Upload>> uploads(const std::string&, Time) override { return none(); }
-    Outcome<std::vector<Part>> parts(const Upload&, Time) override { return none(); }
-  };
-  const auto open = [place]() -> Outcome<std::unique_ptr<ObjectStore>> {
+  const auto shared = std::make_shared<MemoryObjectStore>();
+  const auto open = [place, shared]() -> Outcome<std::unique_ptr<ObjectStore>> {
     if (place != nullptr) return open_object_store(*ObjectPlace::parse(place), the_clock());
-    return std::make_unique<Shared>();
-  };
-  const auto holder = [](const std::string& pool, char manager, const std::string& host) {
-    return LeaseHolder{pool, std::string(32, manager), host, "another-boot pid:[1] 7 7"};
+    return std::make_unique<Shared>(shared);
   };
   using State = LeaseSteps::State;
   const std::string key = scene.prefix + kLeaseName;
@@ -329,6 +337,26 @@ TEST_CASE("the lease of an object store belongs to one pool") {
   CHECK(heir.step(start + 18s) == State::kOurs);
   CHECK(one.step(start + 18s) == State::kOthers);
   heir.release();
+}
+
+TEST_CASE("a lease that is renewed while another pool reads it stays the first pool's") {
+  const auto shared = std::make_shared<MemoryObjectStore>();
+  const auto open = [shared]() -> Outcome<std::unique_ptr<ObjectStore>> {
+    return std::make_unique<Shared>(shared);
+  };
+  ObjectLease one(open, "s3://x", "lease", holder("p1", '1', "host1"), false, the_clock());
+  ObjectLease two(open, "s3://x", "lease", holder("p2", '2', "host2"), false, the_clock());
+  const Time start = the_clock().now();
+  REQUIRE(one.step(start) == LeaseSteps::State::kOurs);
+  bool renewed = false;
+  shared->fail = [&](const std::string& call, const std::string&) -> MemoryObjectStore::Fault {
+    if (call != "get" || std::exchange(renewed, true)) return {};
+    CHECK(one.step(start + 3s) == LeaseSteps::State::kOurs);
+    return {};
+  };
+  CHECK(two.step(start + 3s) == LeaseSteps::State::kOthers);
+  CHECK(renewed);
+  CHECK(two.holder().host == "host1");
 }
 
 }  // namespace stdchk

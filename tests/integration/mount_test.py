@@ -62,8 +62,8 @@ def start_real_pool(programs, base, first, second):
     for i in range(2):
         start("stdchk-benefactor", f"{base}/benefactor{i}", *manager, "--ready-file",
               f"{base}/benefactor{i}", "--memory", "512M")
-    for name, point in (("mount0", first), ("mount1", second)):
-        start("stdchk-mount", f"{base}/{name}", *manager, "--ready-file", f"{base}/{name}",
+    for name, point, source in (("mount0", first, []), ("mount1", second, ["--source", "pool:second"])):
+        start("stdchk-mount", f"{base}/{name}", *manager, "--ready-file", f"{base}/{name}", *source,
               *(["--allow-other"] if os.geteuid() == 0 else []), point)
     return daemons
 
@@ -871,6 +871,18 @@ def test_a_hard_link_is_a_second_name_of_the_same_file(here):
         os.link(here, here + "/folder")
 
 
+@pytest.mark.parametrize("content", [b"", b"content"])
+def test_the_count_of_links_is_right_at_once_after_a_touch(here, content):
+    fd = os.open(here + "/f", os.O_WRONLY | os.O_CREAT, 0o644)
+    os.write(fd, content)
+    os.utime(fd, None)
+    os.close(fd)
+    for count in range(2, 6):
+        os.link(here + "/f", f"{here}/f{count}")
+        assert os.stat(here + "/f").st_nlink == count
+        assert os.stat(f"{here}/f{count}").st_nlink == count
+
+
 def test_a_file_with_another_name_is_committed_after_one_name_went(here):
     put(here + "/f", b"old")
     os.link(here + "/f", here + "/g")
@@ -879,6 +891,17 @@ def test_a_file_with_another_name_is_committed_after_one_name_went(here):
     os.unlink(here + "/f")
     os.close(fd)
     assert read_back(here + "/g") == b"new"
+
+
+def test_chown_takes_the_set_id_bits_of_all_but_directories(here):
+    put(here + "/file", b"")
+    os.mkfifo(here + "/fifo")
+    os.mknod(here + "/socket", stat.S_IFSOCK | 0o600)
+    os.mkdir(here + "/folder")
+    for name, left in (("file", 0o555), ("fifo", 0o555), ("socket", 0o555), ("folder", 0o6555)):
+        os.chmod(f"{here}/{name}", 0o6555)
+        os.chown(f"{here}/{name}", os.getuid(), os.getgid())
+        assert stat.S_IMODE(os.stat(f"{here}/{name}").st_mode) == left, name
 
 
 def test_a_new_file_that_is_open_can_be_linked(here):
@@ -1294,6 +1317,28 @@ def test_the_end_of_an_old_mapping_commits_nothing_of_the_next_writer(here):
         new.write(b"2")
     assert os.getxattr(path, "user.stdchk.version") == b"2"
     assert open(path, "rb").read() == b"2"
+
+
+@pytest.mark.skipif(not PROGRAMS, reason="STDCHK_BIN is not set")
+def test_the_mount_table_shows_the_source_that_the_option_names(mounts):
+    def shown(point):
+        return subprocess.run(["findmnt", "-no", "SOURCE,FSTYPE", point], check=True, capture_output=True,
+                              text=True, timeout=10).stdout.split()
+
+    assert shown(mounts[0]) == ["stdchk", "fuse.stdchk"]
+    assert shown(mounts[1]) == ["pool:second", "fuse.stdchk"]
+
+
+@pytest.mark.skipif(not PROGRAMS, reason="STDCHK_BIN is not set")
+@pytest.mark.parametrize("name", ["", "a,allow_root", "a b", "x" * 65])
+def test_a_source_that_libfuse_would_misread_is_refused(name, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(os.urandom(16).hex().encode() + b"\n")
+    secret.chmod(0o600)
+    done = subprocess.run([os.path.join(PROGRAMS, "stdchk-mount"), "--manager", "tcp://127.0.0.1:1", "--secret-file",
+                           str(secret), "--ready-file", str(tmp_path / "ready"), "--source", name, str(tmp_path)],
+                          capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode != 0 and "--source takes 1 to 64 letters" in done.stderr, done.stderr
 
 
 def test_statfs_tells_of_what_is_written(here):

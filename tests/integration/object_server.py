@@ -2,7 +2,11 @@
 """An S3 server with faults, for tests: moto's server behind a proxy. Runs in a virtual environment that has moto[server].
 
 Like Amazon's server, the proxy checks signatures (by botocore's code), the SHA-256 of bodies, and the times of requests.
-moto checks none of these.
+moto checks none of these. Also like Amazon's, it writes blanks in listed keys as "+".
+
+It also serves temporary credentials, as the services of rented machines do: IMDSv2 at /latest/, and a container's at
+/-/container. POST /-/lifetime sets the seconds after which they end; 0: there are none, which is so at the begin.
+GET /-/issued returns how often they were given out, and how many requests came with ended ones.
 
 Prints the port of the proxy and that of moto when it serves. Ends with its standard input. POST /-/faults sets the faults: a list of
 {"kind", "count", "method", "match"}; `match` is a regular expression for the path with its query. GET /-/faults returns those
@@ -17,6 +21,10 @@ that are left, GET /-/requests the requests so far. Kinds:
     damaged        a bit of the answer's body is changed
     bad-digest     the body is refused as damaged on its way
     expired        the credentials are refused as expired
+    early          a completion or copy is answered 200, with an error in the text
+    forged         the request is refused with a message of several lines
+    foreign        the listing has a key that was not asked for
+    shifted        the answer has the range one byte later
     skew           the server's clock is an hour ahead from now on; "unskew" ends that
 """
 
@@ -37,7 +45,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from moto.server import ThreadedMotoServer
 
-SECRETS = {"TESTKEY": "a/secret+of=the test", "OTHERKEY": "another"}
+SECRETS = {"TESTKEY": "a/secret+of=the test", "OTHERKEY": "another", "TEMPKEY": "of a role"}
 SKEW_MAX = datetime.timedelta(minutes=15)
 TIME = "%Y%m%dT%H%M%SZ"
 
@@ -48,6 +56,17 @@ class State:
         self.faults = []
         self.requests = []
         self.skew = datetime.timedelta()
+        self.lifetime = 0
+        self.issued = 0
+        self.ended_uses = 0
+
+    def issue(self):
+        """Returns the next temporary credentials. Their token says when they end."""
+        with self.lock:
+            self.issued += 1
+            end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=self.lifetime)
+            return {"Code": "Success", "AccessKeyId": "TEMPKEY", "SecretAccessKey": SECRETS["TEMPKEY"],
+                    "Token": f"token-{end.timestamp()}", "Expiration": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
     def take_fault(self, method, path):
         with self.lock:
@@ -69,8 +88,8 @@ STATE = State()
 MOTO_PORT = None
 
 
-def error(status, code):
-    text = f"<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>by the test</Message></Error>"
+def error(status, code, message="by the test"):
+    text = f"<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
     return status, {"Content-Type": "application/xml"}, text.encode()
 
 
@@ -86,6 +105,13 @@ def fault_of_signature(method, path, headers, body):
         return error(403, "InvalidAccessKeyId")
     if abs(datetime.datetime.strptime(headers["X-Amz-Date"] + "+0000", TIME + "%z") - STATE.now()) > SKEW_MAX:
         return error(403, "RequestTimeTooSkewed")
+    if key == "TEMPKEY":
+        token = re.fullmatch(r"token-([0-9.]+)", headers.get("x-amz-security-token", ""))
+        if not token:
+            return error(403, "InvalidToken")
+        if float(token[1]) < datetime.datetime.now(datetime.timezone.utc).timestamp():
+            STATE.ended_uses += 1
+            return error(400, "ExpiredToken")
     if hashlib.sha256(body).hexdigest() != headers["x-amz-content-sha256"]:
         return error(400, "XAmzContentSHA256Mismatch")
     names = signed.split(";")
@@ -128,19 +154,41 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def control(self, body):
-        if self.command == "POST":
+        if self.path == "/-/faults" and self.command == "POST":
             with STATE.lock:
                 STATE.faults = json.loads(body)
             for fault in STATE.faults:
                 if fault["kind"] in ("skew", "unskew"):
                     STATE.skew = datetime.timedelta(hours=1 if fault["kind"] == "skew" else 0)
                     STATE.faults = []
+        if self.path == "/-/lifetime":
+            STATE.lifetime = json.loads(body)
+            return self.answer(200, {}, b"")
+        if self.path == "/-/issued":
+            return self.answer(200, {}, json.dumps([STATE.issued, STATE.ended_uses]).encode())
         shown = STATE.requests if self.path == "/-/requests" else STATE.faults
         self.answer(200, {"Content-Type": "application/json"}, json.dumps(shown).encode())
 
-    def forward(self, body):
+    def serve_credentials(self):
+        """Returns false for another path."""
+        roles = "/latest/meta-data/iam/security-credentials/"
+        if self.path == "/-/container":
+            right = STATE.lifetime and self.headers.get("Authorization") == "of the container"
+            text = json.dumps(STATE.issue()) if right else ""
+        elif self.path == "/latest/api/token":
+            right = self.command == "PUT" and self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+            text = "session"
+        elif self.path in (roles, roles + "a%20role"):
+            right = STATE.lifetime and self.headers.get("X-aws-ec2-metadata-token") == "session"
+            text = "a role\n" if self.path == roles else json.dumps(STATE.issue())
+        else:
+            return False
+        self.answer(200 if right else 401, {}, text.encode() if right else b"")
+        return True
+
+    def forward(self, body, changed=()):
         connection = http.client.HTTPConnection("127.0.0.1", MOTO_PORT, timeout=60)
-        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"} | dict(changed)
         connection.request(self.command, self.path, body, headers)
         answer = connection.getresponse()
         content = answer.read()
@@ -148,10 +196,14 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         # moto has an exception instead of this answer.
         if answer.status == 500 and "uploadId=" in self.path and self.command in ("PUT", "POST"):
             return error(404, "NoSuchUpload")
+        if "list-type=2" in self.path:
+            content = re.sub(rb"<Key>[^<]*</Key>", lambda key: key[0].replace(b"%20", b"+"), content)
         return answer.status, dict(answer.getheaders()), content
 
     def serve(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.serve_credentials():
+            return None
         if self.path.startswith("/-/"):
             return self.control(body)
         kind = STATE.take_fault(self.command, self.path)
@@ -162,7 +214,15 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         if kind == "bad-digest":
             return self.answer(*error(400, "BadDigest"))
         if kind == "expired":
-            return self.answer(*error(403, "ExpiredToken"))
+            return self.answer(*error(400, "ExpiredToken"))
+        if kind == "early":
+            return self.answer(200, *error(500, "InternalError")[1:])
+        if kind == "forged":
+            return self.answer(*error(403, "AccessDenied", "first line\nsecond line\x1b[2J"))
+        if kind == "shifted":
+            begin, end = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"]).groups())
+            status, headers, content = self.forward(body, {"Range": f"bytes={begin + 1}-{end + 1}"})
+            return self.answer(status, headers, content)
         if kind == "reset":
             return self.end_connection()
         if kind == "hang":
@@ -172,6 +232,8 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         if refusal:
             return self.answer(*refusal)
         status, headers, content = self.forward(body)
+        if kind == "foreign":
+            content = content.replace(b"</ListBucketResult>", b"<Contents><Key>!</Key></Contents></ListBucketResult>")
         if kind == "lost-answer":
             return self.end_connection()
         if kind == "truncated":

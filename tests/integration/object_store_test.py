@@ -3,6 +3,7 @@
 STDCHK_TEST_MOTO names the Python of a virtual environment with moto[server]; scripts/object-stores makes one.
 """
 
+import errno
 import json
 import os
 import pathlib
@@ -66,6 +67,15 @@ class Server:
         headers = self.ask(key, "HEAD").headers
         return {name.lower().removeprefix("x-amz-meta-stdchk-"): value for name, value in headers.items()
                 if name.lower().startswith("x-amz-meta-stdchk-")}
+
+    def lifetime(self, seconds):
+        """Of the temporary credentials; 0: there are none."""
+        request = urllib.request.Request(f"{self.endpoint}/-/lifetime", json.dumps(seconds).encode(), method="POST")
+        urllib.request.urlopen(request).read()
+
+    def issued(self):
+        """Returns how often temporary credentials were given out, and how many requests came with ended ones."""
+        return json.load(urllib.request.urlopen(f"{self.endpoint}/-/issued"))
 
     def keys(self, prefix=""):
         text = self.ask(f"?list-type=2&prefix={prefix}").read()
@@ -294,6 +304,9 @@ FAULTS = {
     "damaged": [{"kind": "damaged", "count": 1, "method": "GET", "match": "stdchk-drain/.*/0"}],
     "bad-digest": [{"kind": "bad-digest", "count": 3, "method": "PUT"}],
     "expired": [{"kind": "expired", "count": 1}],
+    # The answer to HEAD has no text, so a GET asks why.
+    "expired-head": [{"kind": "expired", "count": 1, "method": method, "match": "/short$"} for method in ("HEAD", "GET")],
+    "early": [{"kind": "early", "count": 2, "method": "POST", "match": "uploadId"}],
 }
 
 
@@ -305,10 +318,14 @@ def test_the_drain_survives_faults_of_the_store(pool, store, kind):
     server.faults(*FAULTS[kind])
     contents = {name: write(pool.mount / name, size) for name, size in {"long": 20 * MIB, "short": 70_000}.items()}
     drain(pool, seconds=90)
-    assert not server.faults_left(), "\n".join(server.requests()[before:])
     for name, content in contents.items():
         assert server.read(f"{prefix}/{name}") == content
         assert is_safe(pool, name)
+    assert not server.faults_left(), "\n".join(server.requests()[before:])
+    if kind == "early":
+        # The completion was repeated, not the drain.
+        staged = [line for line in server.requests()[before:] if re.match("PUT .*/.stdchk-drain/.*/0", line)]
+        assert len(staged) == len(set(staged)), staged
     assert not [key for key in server.keys(f"{prefix}/.stdchk-drain") if "upload" in key]
     assert not server.uploads()
     pool.down()
@@ -336,6 +353,94 @@ def test_a_pool_drains_although_its_clock_differs_from_the_stores(pool, store):
         pool.down()
     finally:
         server.faults({"kind": "unskew"})
+
+
+def test_what_a_store_says_is_not_believed(pool, store):
+    server, prefix = store
+    pool.up(benefactors=1, memory="64M")
+    write(pool.mount / "x", 1000)
+    drain(pool)
+    server.faults({"kind": "foreign", "count": 1, "method": "GET", "match": "list-type"})
+    done = pool.stdchk("verify", pool.drain, check=False)
+    assert done.returncode == 2 and "cannot be understood" in done.stderr, done.stderr
+    server.faults({"kind": "forged", "count": 1, "method": "PUT", "match": "stdchk-drain"})
+    write(pool.mount / "y", 1000)
+    drain(pool, "y")
+    logs = "\n".join(file.read_text(errors="replace") for file in pool.runtime.rglob("*.log"))
+    assert "first line?second line?[2J" in logs and "\nsecond line" not in logs
+    pool.down()
+    # The bytes of an object without checksums are those of the range that was asked for.
+    content = os.urandom(100_000)
+    server.ask(f"{prefix}/foreign", "PUT", content)
+    pool.up(benefactors=1, memory="64M")
+    server.faults({"kind": "shifted", "count": 1, "method": "GET", "match": "/foreign"})
+    try:
+        assert (pool.mount / "foreign").read_bytes() == content
+    except OSError:
+        pass
+    assert not server.faults_left()
+    pool.down()
+
+
+def test_names_that_are_no_text_are_refused(pool, store):
+    pool.up(benefactors=1, memory="64M")
+    for name in (b"caf\xe9", b"\xed\xa0\x80"):
+        with pytest.raises(OSError) as refused:
+            open(os.path.join(os.fsencode(pool.mount), name), "wb")
+        assert refused.value.errno == errno.EINVAL
+    write(pool.mount / "caf\u00e9", 10)
+    drain(pool)
+    pool.down()
+
+
+@pytest.mark.parametrize("service", ["instance", "container"])
+def test_temporary_credentials_of_the_host_are_renewed(pool, store, service):
+    server, prefix = store
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        del pool.environment[name]
+    # Another name of this host than the store's: a proxy that is nowhere would be asked for it.
+    host = server.endpoint.replace("127.0.0.1", "localhost")
+    pool.environment.update(http_proxy="http://127.0.0.1:1", all_proxy="http://127.0.0.1:1", no_proxy="127.0.0.1",
+                            AWS_EC2_METADATA_SERVICE_ENDPOINT=host)
+    if service == "container":
+        pool.environment.update(AWS_CONTAINER_CREDENTIALS_FULL_URI=f"{host}/-/container",
+                                AWS_CONTAINER_AUTHORIZATION_TOKEN="of the container")
+    refused = pool.stdchk("up", "--mount", pool.mount, "--benefactors", 1, "--memory", "64M", "--drain", pool.drain,
+                          check=False)
+    assert "the services of this host" in refused.stderr
+    server.lifetime(8)
+    try:
+        begun, ended_uses = server.issued()
+        pool.up(benefactors=1, memory="64M")
+        for number in range(4):
+            content = write(pool.mount / f"x{number}", 1000)
+            drain(pool)
+            assert server.read(f"{prefix}/x{number}") == content
+            time.sleep(3)
+        issued, after = server.issued()
+        assert issued - begun >= 4
+        assert after == ended_uses  # renewed before their end
+        pool.down()
+    finally:
+        server.lifetime(0)
+
+
+def test_a_name_server_that_hangs_holds_up_for_its_time_only(pool, store):
+    del store
+    config = pool.folder / "resolv.conf"
+    config.write_text("nameserver 127.0.0.2\noptions timeout:30 attempts:2\n")
+    environment = pool.environment | {"STDCHK_DRAIN_ENDPOINT": "http://store.invalid"}
+    script = ('ip link set lo up && mount --make-rprivate / && mount --bind "$1" /etc/resolv.conf && shift && '
+              'python3 -c "import socket, sys, subprocess; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); '
+              's.bind((\'127.0.0.2\', 53)); sys.exit(subprocess.call(sys.argv[1:]))" "$@"')
+    begun = time.monotonic()
+    done = subprocess.run(["unshare", "-mn", "sh", "-c", script, "sh", config, BIN / "stdchk", "up", "--benefactors", "1",
+                           "--memory", "64M", "--mount", pool.mount, "--drain", pool.drain],
+                          env=os.environ | environment, capture_output=True, text=True, timeout=120)
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("needs namespaces of mounts and networks")
+    assert done.returncode != 0 and "store" in done.stderr
+    assert time.monotonic() - begun < 25
 
 
 def test_uploads_that_a_crash_has_left_are_ended_by_the_next_pool(pool, store):

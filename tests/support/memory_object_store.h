@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +24,7 @@ namespace stdchk {
 /// if its answer was lost.
 ///
 /// Threads: any.
-class MemoryObjectStore final : public ObjectStore {
+class MemoryObjectStore : public ObjectStore {
  public:
   struct Object {
     std::vector<std::byte> bytes;
@@ -102,12 +103,12 @@ class MemoryObjectStore final : public ObjectStore {
       return page;
     });
   }
-  Outcome<void> copy(const std::string& from, const std::string& to, const ObjectMetadata& metadata,
-                     Time) override {
+  Outcome<void> copy(const std::string& from, const std::string& to,
+                     const std::optional<ObjectMetadata>& metadata, Time) override {
     return run<void>("copy", to, [&]() STDCHK_REQUIRES(mutex_) -> Outcome<void> {
       const auto there = objects_.find(from);
       if (there == objects_.end()) return refused("copy", ENOENT);
-      Object copied{there->second.bytes, metadata, next_etag()};
+      Object copied{there->second.bytes, metadata.value_or(there->second.metadata), next_etag()};
       objects_[to] = std::move(copied);
       return {};
     });

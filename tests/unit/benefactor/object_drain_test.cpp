@@ -22,7 +22,7 @@ struct Fixture {
   }
 
   struct Borrowed;
-  std::unique_ptr<ObjectDrainer> make(std::string prefix);
+  std::unique_ptr<ObjectDrainer> make(std::string prefix, std::uint64_t copied_at_once = 1 << 28);
 
   msg::DrainPiece place(std::uint64_t at, const std::vector<std::byte>& content,
                         std::uint64_t file_offset) {
@@ -96,7 +96,7 @@ struct Fixture::Borrowed final : ObjectStore {
     return to->list(prefix, from, deadline);
   }
   Outcome<void> copy(const std::string& from, const std::string& key,
-                     const ObjectMetadata& metadata, Time deadline) override {
+                     const std::optional<ObjectMetadata>& metadata, Time deadline) override {
     return to->copy(from, key, metadata, deadline);
   }
   Outcome<std::string> begin_upload(const std::string& key, const ObjectMetadata& metadata,
@@ -123,13 +123,13 @@ struct Fixture::Borrowed final : ObjectStore {
   const std::shared_ptr<MemoryObjectStore> to;
 };
 
-std::unique_ptr<ObjectDrainer> Fixture::make(std::string prefix) {
+std::unique_ptr<ObjectDrainer> Fixture::make(std::string prefix, std::uint64_t copied_at_once) {
   return std::make_unique<ObjectDrainer>(
       arena,
       [of = store]() -> Outcome<std::unique_ptr<ObjectStore>> {
         return std::make_unique<Borrowed>(of);
       },
-      ObjectDrainer::Config{std::move(prefix), 0, 2}, clock, stop);
+      ObjectDrainer::Config{std::move(prefix), 0, 2, copied_at_once}, clock, stop);
 }
 
 ObjectAttributes attributes_of(const MemoryObjectStore::Object& object) {
@@ -464,6 +464,38 @@ TEST_CASE("the move of a folder that was cut off goes on") {
   CHECK_FALSE(f.store->objects().contains("p/e/"));  // the folder's own object comes last
   REQUIRE(f.mirror(msg::MirrorKind::kRename, "d", "e"));
   CHECK(f.keys() == std::vector<std::string>{"p/e/", "p/e/a", "p/e/b", "p/e/c", "p/e/s/t"});
+}
+
+TEST_CASE("large objects are moved in parts, and a move that was cut off goes on") {
+  Fixture f("p");
+  f.drainer = f.make("p", kMiB);
+  const auto a = content_of(20 * kMiB, 1), b = content_of(20 * kMiB, 2);
+  ObjectAttributes attributes;
+  attributes.mode = 0640;
+  REQUIRE(f.store->put("p/d/a", a, attributes.metadata(), {}, Time::max()));
+  REQUIRE(f.store->put("p/d/b", b, {{"of", "nobody"}}, {}, Time::max()));
+  int parts = 0;
+  int copies = 0;
+  f.store->fail = [&](const std::string& call, const std::string&) -> MemoryObjectStore::Fault {
+    if (call == "copy") ++copies;
+    if (call != "part" || ++parts != 3) return {};
+    return {ETIMEDOUT, false, Code::kDeadline};
+  };
+  const auto cut = f.mirror(msg::MirrorKind::kRename, "d", "e");
+  REQUIRE_FALSE(cut);
+  CHECK(cut.error().error.code == Code::kDeadline);
+  CHECK_FALSE(f.store->objects().contains("p/e/a"));
+  const auto moved = f.mirror(msg::MirrorKind::kRename, "d", "e");
+  INFO((moved ? std::string() : moved.error().text));
+  REQUIRE(moved);
+  CHECK(parts == 7);  // 3 for each object, and the lost one
+  CHECK(copies == 0);
+  CHECK(f.keys() == std::vector<std::string>{"p/e/a", "p/e/b"});
+  CHECK(f.object("p/e/a").bytes == a);
+  CHECK(f.object("p/e/b").bytes == b);
+  CHECK(attributes_of(f.object("p/e/a")).mode == 0640);
+  CHECK_FALSE(ObjectAttributes::parse(f.object("p/e/b").metadata));
+  CHECK(f.store->upload_count() == 0);
 }
 
 TEST_CASE("bytes that the store changes are found before the object gets its name") {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/objects/credentials.h"
+#include "core/objects/instance_credentials.h"
 #include "core/objects/object_attributes.h"
 #include "core/objects/object_place.h"
 #include "core/objects/xml_text.h"
@@ -25,7 +26,9 @@ class Environment {
     for (const char* name :
          {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
           "AWS_SHARED_CREDENTIALS_FILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
-          "AWS_ENDPOINT_URL_S3", "HOME"}) {
+          "AWS_ENDPOINT_URL_S3", "HOME", "AWS_EC2_METADATA_DISABLED",
+          "AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+          "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN"}) {
       const char* const value = std::getenv(name);
       before_[name] = value == nullptr ? std::nullopt : std::optional<std::string>(value);
       ::unsetenv(name);
@@ -83,6 +86,8 @@ TEST_CASE("the place of an object store is bucket, prefix, endpoint and region")
   const auto again = ObjectPlace::parse(full->text());
   REQUIRE(again);
   CHECK(again->text() == full->text());
+  CHECK(ObjectPlace::parse("s3://bucket?region=cn-north-1")->url_of("x") ==
+        "https://bucket.s3.cn-north-1.amazonaws.com.cn/x");
   // Amazon's certificate covers no bucket with a dot.
   CHECK(ObjectPlace::parse("s3://b.cd")->url_of("x") ==
         "https://s3.us-east-1.amazonaws.com/b.cd/x");
@@ -157,6 +162,94 @@ TEST_CASE("absent credentials are an error that names the places, and a line bre
   CHECK(broken.error().text.find("secret") == std::string::npos);
 }
 
+TEST_CASE("a user who sets half of the credentials, or names a profile, gets no others") {
+  const Home home;
+  // The service would not answer here; a text that names it was asked.
+  const std::string service = "http://127.0.0.1:1";
+  const auto is_asked = [](const std::map<std::string, std::string>& values) {
+    const Environment environment(values);
+    const auto found = find_credentials();
+    REQUIRE_FALSE(found);
+    return found.error().text.find("services of this host") != std::string::npos;
+  };
+  std::map<std::string, std::string> none{{"HOME", home.path},
+                                          {"AWS_EC2_METADATA_SERVICE_ENDPOINT", service}};
+  CHECK(is_asked(none));
+  const auto with = [&](const std::string& name, const std::string& value) {
+    auto values = none;
+    values[name] = value;
+    return is_asked(values);
+  };
+  CHECK_FALSE(with("AWS_ACCESS_KEY_ID", "A"));
+  CHECK_FALSE(with("AWS_SECRET_ACCESS_KEY", "b"));
+  CHECK_FALSE(with("AWS_PROFILE", "default"));
+  home.write("[default]\naws_access_key_id=AAA\n");
+  CHECK_FALSE(is_asked(none));
+}
+
+TEST_CASE("only a host's own addresses are asked for credentials in clear") {
+  for (const char* url : {"http://127.0.0.1:80/x", "http://localhost/x", "http://[::1]:7/x",
+                          "http://169.254.170.2/v2/x", "http://169.254.170.23/v1/credentials",
+                          "http://[fd00:ec2::23]/v1", "https://any.host/x"}) {
+    INFO(url);
+    CHECK(is_container_url(url));
+  }
+  for (const char* url :
+       {"", "http://", "https://", "https:///x", "http://evil.host/x", "http://127.0.0.1.evil/x",
+        "http://127.0.0.1@evil/x", "https://127.0.0.1@evil/x", "http://169.254.169.254/x",
+        "http://localhost\r\nX: y", "ftp://127.0.0.1/x", "http://[::1",
+        "http://127.0.0.1\\@evil"}) {
+    INFO(url);
+    CHECK_FALSE(is_container_url(url));
+  }
+  CHECK(is_instance_url("http://169.254.169.254"));
+  CHECK(is_instance_url("http://[fd00:ec2::254]"));
+  CHECK_FALSE(is_instance_url("http://169.254.170.2"));
+  CHECK_FALSE(is_instance_url("https://evil.host"));
+  const Home home;
+  const Environment environment(
+      {{"HOME", home.path}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://evil.host/x"}});
+  CHECK(find_credentials().error().text.find("neither https nor an address of this host") !=
+        std::string::npos);
+}
+
+TEST_CASE("the answer of a host's service has a key, a secret, a token and an end") {
+  constexpr std::int64_t kNow = 1'767'225'600;  // 2026-01-01T00:00:00Z
+  const auto answer = [](const std::string& expires) {
+    return R"({"Code":"Success","AccessKeyId":"A","SecretAccessKey":"b","Token":"c","Expiration":")" +
+           expires + "\"}";
+  };
+  const auto found = parse_host_credentials(answer("2026-01-01T06:00:00Z"), kNow);
+  REQUIRE(found);
+  CHECK(found->key_id == "A");
+  CHECK(found->secret == "b");
+  CHECK(found->session_token == "c");
+  CHECK(found->expires_s == kNow + 6 * 3600);
+  CHECK(found->renew_at_s == kNow + 6 * 3600 - 300);
+  CHECK(parse_host_credentials(
+            R"( {"N" : 5, "AccessKeyId":"A","SecretAccessKey":"\"\\\/","Token":"c\u003d" } )", kNow)
+            ->session_token == "c=");
+  // The service repeats the last ones shortly before their end: it is not asked at each request.
+  CHECK(parse_host_credentials(answer("2026-01-01T00:01:40.5Z"), kNow)->renew_at_s == kNow + 50);
+  CHECK(parse_host_credentials(answer("2025-12-31T00:00:00Z"), kNow)->renew_at_s == kNow + 1);
+  CHECK(parse_host_credentials(R"({"AccessKeyId":"A","SecretAccessKey":"b","Token":"c"})", kNow)
+            ->renew_at_s == 0);
+  for (const std::string& text :
+       {std::string(), std::string("[]"), std::string("{"), std::string(50'000, '['),
+        std::string(R"({"AccessKeyId":"A","SecretAccessKey":"b"})"),
+        std::string(R"({"AccessKeyId":"A","SecretAccessKey":"b","Token":"c"} x)"),
+        std::string(R"({"AccessKeyId":"A","SecretAccessKey":"b","Token":"c)"),
+        std::string(R"({"AccessKeyId":"A","SecretAccessKey":"b","Token":"c\u)"),
+        std::string(R"({"AccessKeyId":"A","SecretAccessKey":"b","Token":["c"]})"),
+        std::string(R"({"AccessKeyId":1,"SecretAccessKey":"b","Token":"c"})"),
+        std::string(R"({"Code":"AssumeRoleUnauthorizedAccess","AccessKeyId":"A",)"
+                    R"("SecretAccessKey":"b","Token":"c"})"),
+        answer("tomorrow")}) {
+    INFO(text.substr(0, 100));
+    CHECK_FALSE(parse_host_credentials(text, kNow));
+  }
+}
+
 TEST_CASE("an object's metadata keeps the attributes of its file") {
   ObjectAttributes attributes;
   attributes.mode = 04755;
@@ -175,6 +268,8 @@ TEST_CASE("an object's metadata keeps the attributes of its file") {
   CHECK_FALSE(ObjectAttributes::parse({}));
   auto damaged = attributes.metadata();
   damaged["stdchk-crc32c"] = "16777216:zzzzzzzz";
+  CHECK(ObjectAttributes::parse(damaged)->crcs.empty());
+  damaged["stdchk-crc32c"] = "18446744073709551615:00000001";
   CHECK(ObjectAttributes::parse(damaged)->crcs.empty());
   damaged["stdchk-mode"] = "9";
   CHECK_FALSE(ObjectAttributes::parse(damaged));

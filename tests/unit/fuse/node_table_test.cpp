@@ -96,3 +96,16 @@ TEST_CASE("The kernel cannot make the root be forgotten") {
   table.forget(1, 1000);
   CHECK(table.find(1) != nullptr);
 }
+
+TEST_CASE("A new name of a node is one more reference, also when another node is current") {
+  NodeTable table(root());
+  auto old_node = *table.find_or_make(file(7, 1), 1, "f");
+  auto new_node = *table.find_or_make(file(7, 2), 1, "f");
+  table.add_name(old_node, 1, "g");
+  CHECK(table.current(old_node->file) == new_node);
+  CHECK(table.path_of(*old_node) == "g");
+  table.forget(old_node->id, 1);
+  CHECK(table.find(old_node->id) == old_node);
+  table.forget(old_node->id, 1);
+  CHECK(table.find(old_node->id) == nullptr);
+}

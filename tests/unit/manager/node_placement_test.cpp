@@ -29,9 +29,9 @@ const std::vector<std::string> kHosts{"n0", "n1", "n2", "n3", "n4", "n5"};
 
 /// A pool that places by node: a benefactor on each of six hosts, and writers on any of them.
 struct NodePool : HostsPool {
-  explicit NodePool(std::uint32_t copies, std::uint64_t arena_bytes = kArena,
+  explicit NodePool(std::uint32_t copies, std::uint64_t bytes = kArena,
                     const Config& settings = by_node())
-      : HostsPool(copies, kHosts, arena_bytes, settings) {}
+      : HostsPool(copies, kHosts, bytes, settings) {}
   ~NodePool() { writers.clear(); }
   TestClient& writer_on(const std::string& host) {
     auto& writer = writers[host];
