@@ -44,7 +44,7 @@ def first_checkpoint(pool, run):
     drained(pool, "run/latest")
 
 
-def write_shards(directory, count=4, size=4 * MIB):
+def write_shards(directory, count=4, size=2 * MIB):
     for rank in range(count):
         (directory / f"{rank}.distcp").write_bytes(os.urandom(size))
 
@@ -74,7 +74,7 @@ def check_lost_pool(there, steps, shards=4):
 @pytest.mark.parametrize("way", ["rename", "link", "exchange"])
 @pytest.mark.parametrize("loses", [True, False], ids=["lost", "drained"])
 def test_marker_and_pointer_that_were_drained_under_another_name_wait_for_their_set(pool, way, loses):
-    pool.up("--drain-rate", "3M", "--drain-yields", "off", benefactors=2, memory="128M")
+    pool.up("--drain-rate", "400K", "--drain-yields", "off", benefactors=2, memory="128M")
     run, there = pool.mount / "run", pool.drain / "run"
     set_rules(pool, run, *RULES)
     first_checkpoint(pool, run)
@@ -101,7 +101,7 @@ def test_marker_and_pointer_that_were_drained_under_another_name_wait_for_their_
 
 
 def test_a_directory_that_gets_its_name_when_it_is_whole_has_no_marker_before_its_files(pool):
-    pool.up("--drain-rate", "3M", "--drain-yields", "off", benefactors=2, memory="128M")
+    pool.up("--drain-rate", "400K", "--drain-yields", "off", benefactors=2, memory="128M")
     run, there = pool.mount / "run", pool.drain / "run"
     set_rules(pool, run, *RULES)
     first_checkpoint(pool, run)
@@ -119,7 +119,7 @@ def test_a_directory_that_gets_its_name_when_it_is_whole_has_no_marker_before_it
 
 @pytest.mark.parametrize("loses", [True, False], ids=["lost", "drained"])
 def test_a_symbolic_link_that_is_the_pointer_waits_for_its_set(pool, loses):
-    pool.up("--drain-rate", "3M", "--drain-yields", "off", benefactors=2, memory="128M")
+    pool.up("--drain-rate", "400K", "--drain-yields", "off", benefactors=2, memory="128M")
     run, there = pool.mount / "run", pool.drain / "run"
     set_rules(pool, run, *RULES)
     (run / "step-0").mkdir()
