@@ -1,5 +1,5 @@
-"""Tests that markers and pointers of sets keep their place in the order of the drain when programs rename, link or
-exchange them after a temporary name was drained. Also tests files that were stored by fsync and never closed."""
+"""Tests the order of the drain for markers and pointers that programs rename, link or exchange after their temporary
+names were drained. Also tests files that were stored by fsync and never closed."""
 
 import os
 import subprocess
