@@ -18,7 +18,7 @@ struct Handle {
   bool writes = false;
   bool direct = false;
   std::atomic<bool> killed{false};      ///< its last FLUSH came from a process that a signal ended
-  std::atomic<bool> synced{false};      ///< by fsync, and not by a close since then
+  std::atomic<bool> synced{false};      ///< an fsync came after its last close
   bool of_user = false;                 ///< opened by another user than root
   std::atomic<std::uint64_t> calls{0};  ///< writes, or reads of a reader
   std::atomic<std::uint64_t> call_bytes{0};

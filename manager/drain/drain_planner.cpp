@@ -528,7 +528,7 @@ void DrainPlanner::record(DrainJob& job, const FilePrint& print) {
   if (!is_newest(pool_.state(), job.file, job.version))
     return end_job(job, false, "was removed or has a newer version");
   const FileId file = job.file;
-  // Meanwhile the file has got another name, which it must not have before other files.
+  // A rename or link has come meanwhile: the file must wait for other files of its set.
   const File& named = *pool_.state().file(file);
   const bool is_held = pool_.state().mirror().held().contains(file);
   if (!named.in_drain || (is_held && sets_.holds(named)))

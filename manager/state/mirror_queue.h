@@ -11,7 +11,7 @@
 namespace stdchk::manager {
 
 /// A MirrorQueue is the list of changes of names that the drain directory still has to get, in the
-/// order of their numbers. It also has the files that wait for such a change.
+/// order of their numbers. It also knows files whose new names wait for other files.
 ///
 /// Threads: one.
 class MirrorQueue {
