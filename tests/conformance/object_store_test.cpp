@@ -231,8 +231,8 @@ TEST_CASE("a copy has the bytes and new metadata") {
   const Scene scene;
   const auto bytes = bytes_of(5000, 3);
   scene.put("a", bytes, {{"stdchk-mode", "1"}});
-  REQUIRE(
-      scene.store->copy(scene.prefix + "a", scene.prefix + "b", {{"stdchk-mode", "2"}}, soon()));
+  REQUIRE(scene.store->copy(scene.prefix + "a", scene.prefix + "b",
+                            ObjectMetadata{{"stdchk-mode", "2"}}, soon()));
   CHECK(scene.read("b", bytes.size()) == bytes);
   CHECK(scene.store->find(scene.prefix + "b", soon())->metadata ==
         ObjectMetadata{{"stdchk-mode", "2"}});
@@ -240,8 +240,8 @@ TEST_CASE("a copy has the bytes and new metadata") {
   CHECK(scene.store->find(scene.prefix + "d", soon())->metadata ==
         ObjectMetadata{{"stdchk-mode", "2"}});
   // Onto itself: a change of the metadata.
-  REQUIRE(
-      scene.store->copy(scene.prefix + "a", scene.prefix + "a", {{"stdchk-mode", "3"}}, soon()));
+  REQUIRE(scene.store->copy(scene.prefix + "a", scene.prefix + "a",
+                            ObjectMetadata{{"stdchk-mode", "3"}}, soon()));
   CHECK(scene.store->find(scene.prefix + "a", soon())->metadata ==
         ObjectMetadata{{"stdchk-mode", "3"}});
   CHECK(
