@@ -34,6 +34,14 @@ constexpr int kEndedByKernel = SIGUSR2;
 /// Covers the moment in which `stdchk up` holds the lock to look at the mount.
 constexpr auto kLockPatience = std::chrono::seconds(2);
 
+/// How the kernel mounts the pool.
+struct KernelSettings {
+  std::string mountpoint;
+  std::string source = "stdchk";
+  bool allow_other = false;
+  bool writeback = true;
+};
+
 struct Settings {
   std::string manager;
   std::string secret_file;
@@ -47,15 +55,12 @@ struct Settings {
   std::uint32_t chunk_bytes = 0;
   std::uint32_t copies = 0;
   std::string transport = "auto";
-  bool allow_other = false;
-  std::string source = "stdchk";
-  bool writeback = true;
+  KernelSettings kernel;
   std::string unseen_writer = "commit";
   std::uint32_t watchdog_s = 20;
   bool unconfined = false;
   metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
-  std::string mountpoint;
 };
 
 void describe_options(Options& options, Settings& settings) {
@@ -89,9 +94,10 @@ void describe_options(Options& options, Settings& settings) {
                      "cut files into chunks of this size; default: the pool's");
   options.choice("--transport", settings.transport, transport::choices(),
                  "move bytes by this transport", transport::former_choices());
-  options.flag("--allow-other", settings.allow_other, "let other users use the mount");
-  options.text("--source", settings.source, "NAME", "name of the mount in df and the mount table");
-  options.on_off("--writeback", settings.writeback,
+  options.flag("--allow-other", settings.kernel.allow_other, "let other users use the mount");
+  options.text("--source", settings.kernel.source, "NAME",
+               "name of the mount in df and the mount table");
+  options.on_off("--writeback", settings.kernel.writeback,
                  "let the kernel collect small writes that go through its page cache");
   options.choice("--unseen-writer", settings.unseen_writer, {"commit", "abort"},
                  "close() of a writer that the mount cannot see commits or drops its bytes");
@@ -101,7 +107,7 @@ void describe_options(Options& options, Settings& settings) {
   options.flag("--unconfined", settings.unconfined, kUnconfinedHelp);
   metrics::describe(options, settings.metrics);
   options.log_level(settings.log_level);
-  options.argument("MOUNTPOINT", settings.mountpoint, "an empty directory").required();
+  options.argument("MOUNTPOINT", settings.kernel.mountpoint, "an empty directory").required();
 }
 
 /// Beats once a second until one of these signals comes, and returns that signal.
@@ -170,11 +176,11 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
   }
   SystemClock clock;
   MountOptions options;
-  options.mountpoint = settings.mountpoint;
-  options.allow_other = settings.allow_other;
-  options.source = settings.source;
+  options.mountpoint = settings.kernel.mountpoint;
+  options.allow_other = settings.kernel.allow_other;
+  options.source = settings.kernel.source;
   options.bridge.commit_unseen_writers = settings.unseen_writer == "commit";
-  options.bridge.writeback = settings.writeback;
+  options.bridge.writeback = settings.kernel.writeback;
   options.use_window = true;
   auto mounted = Mount::start(**filesystem, clock, options);
   if (!mounted) return 1;  // start() has logged the reason
@@ -195,10 +201,10 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
     log::error("The ready file {}: {}", settings.ready_file, describe(told.error()));
     return 1;
   }
-  log::info("{} is mounted.", settings.mountpoint);
+  log::info("{} is mounted.", settings.kernel.mountpoint);
   const int signal = wait_for(ends, pulse);
   pulse.end();
-  log::info("{} ends{}.", settings.mountpoint,
+  log::info("{} ends{}.", settings.kernel.mountpoint,
             signal == kEndedByKernel ? ": it was unmounted" : "");
   unlink(settings.ready_file.c_str());
   served->reset();
@@ -228,18 +234,18 @@ int main(int argc, char** argv) {
   const auto keyring =
       transport::secure::read_keyring(settings.secret_file, transport::secure::Role::kClient);
   if (!keyring) return fail_with(keyring.error().text);
-  if (!mount::is_source_name(settings.source)) {
+  if (!mount::is_source_name(settings.kernel.source)) {
     return fail_with(
         "--source takes 1 to 64 letters, digits and characters of `._:/-`, because libfuse gives "
         "others a meaning");
   }
-  settings.mountpoint = real_mount_point(settings.mountpoint);
-  if (const auto problem = mount::prepare_mountpoint(settings.mountpoint)) {
+  settings.kernel.mountpoint = real_mount_point(settings.kernel.mountpoint);
+  if (const auto problem = mount::prepare_mountpoint(settings.kernel.mountpoint)) {
     return fail_with(*problem);
   }
-  const auto lock = MountLock::take(settings.mountpoint, mount::kLockPatience);
+  const auto lock = MountLock::take(settings.kernel.mountpoint, mount::kLockPatience);
   if (!lock) return fail_with(lock.error().text);
-  return mount::guard({settings.mountpoint, settings.watchdog_s}, [&](const mount::Pulse& pulse) {
-    return mount::run(settings, *keyring, ends, pulse);
-  });
+  return mount::guard(
+      {settings.kernel.mountpoint, settings.watchdog_s},
+      [&](const mount::Pulse& pulse) { return mount::run(settings, *keyring, ends, pulse); });
 }

@@ -10,8 +10,8 @@ namespace stdchk::mount {
 /// failure returns a sentence that names the fault and the remedy.
 std::optional<std::string> prepare_mountpoint(const std::string& path);
 
-/// Returns true for 1 to 64 letters, digits and characters of `._:/-`. libfuse and the mount table
-/// give a meaning to others, such as commas and spaces.
+/// Returns true for 1 to 64 letters, digits and characters of `._:/-`. Other characters, such as
+/// commas and spaces, mean something to libfuse or the mount table.
 bool is_source_name(std::string_view name);
 
 /// Returns true when `path` is still a mount, but its process is gone or the kernel has cut it off.

@@ -111,7 +111,7 @@ Outcome<std::string> get_text(ObjectStore& store, const std::string& key, std::u
 /// Calls `visit` for each object whose key begins with `prefix`, until it returns false.
 Outcome<void> each_object(ObjectStore& store, const std::string& prefix, Time deadline,
                           const std::function<bool(const ObjectStore::Listed&)>& visit);
-/// The same, with a deadline for each page, because listings have any length.
+/// Like each_object() above. Each page of the listing gets a new deadline, because a listing may have any length.
 Outcome<void> each_object(ObjectStore& store, const std::string& prefix,
                           const std::function<Time()>& deadline_of_page,
                           const std::function<bool(const ObjectStore::Listed&)>& visit);

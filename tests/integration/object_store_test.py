@@ -69,7 +69,7 @@ class Server:
                 if name.lower().startswith("x-amz-meta-stdchk-")}
 
     def lifetime(self, seconds):
-        """Of the temporary credentials; 0: there are none."""
+        """Sets the seconds that temporary credentials stay valid; 0 means that the server has none."""
         request = urllib.request.Request(f"{self.endpoint}/-/lifetime", json.dumps(seconds).encode(), method="POST")
         urllib.request.urlopen(request).read()
 
@@ -369,7 +369,7 @@ def test_what_a_store_says_is_not_believed(pool, store):
     logs = "\n".join(file.read_text(errors="replace") for file in pool.runtime.rglob("*.log"))
     assert "first line?second line?[2J" in logs and "\nsecond line" not in logs
     pool.down()
-    # The bytes of an object without checksums are those of the range that was asked for.
+    # The object has no checksums. Its bytes must come from the requested range.
     content = os.urandom(100_000)
     server.ask(f"{prefix}/foreign", "PUT", content)
     pool.up(benefactors=1, memory="64M")
@@ -398,7 +398,7 @@ def test_temporary_credentials_of_the_host_are_renewed(pool, store, service):
     server, prefix = store
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         del pool.environment[name]
-    # Another name of this host than the store's: a proxy that is nowhere would be asked for it.
+    # The proxy does not exist. A request for this second name of the host would go to the proxy.
     host = server.endpoint.replace("127.0.0.1", "localhost")
     pool.environment.update(http_proxy="http://127.0.0.1:1", all_proxy="http://127.0.0.1:1", no_proxy="127.0.0.1",
                             AWS_EC2_METADATA_SERVICE_ENDPOINT=host)

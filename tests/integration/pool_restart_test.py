@@ -127,7 +127,7 @@ def test_what_was_changed_since_it_was_drained_is_loaded_as_new(pool):
     done = pool.stdchk("stage-in", "--json", drained, check=False)
     assert [one["fault"] for one in json.loads(done.stdout)["bad"]] == ["is not what the manifest says"]
     pool.stdchk("drain", "--wait", pool.mount)
-    # It was drained anew, and keeps the time that the user gave it.
+    # The pool drained the file anew. The file keeps the time that the user gave it.
     there = os.stat(drained / "app.N0.T1")
     assert there.st_ino != number and there.st_mtime_ns == 1
     # The pool still has the damaged image only in the drain directory. No reader gets the wrong bytes.
