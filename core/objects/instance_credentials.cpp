@@ -136,7 +136,8 @@ Outcome<Credentials> ask_host_for_credentials() {
   HttpClient http("", {});
   const std::string relative = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
   if (!relative.empty()) {
-    return ask_container(http, kContainer + (relative.starts_with('/') ? "" : "/") + relative);
+    return ask_container(
+        http, std::string(kContainer) + (relative.starts_with('/') ? "" : "/") + relative);
   }
   const std::string full = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
   if (!full.empty()) return ask_container(http, full);

@@ -34,6 +34,10 @@ bool is_utf8(std::string_view name) {
 
 Status check_drainable(const Pool& pool, FileId parent, std::string_view name) {
   if (is_reserved(parent, name)) return fail(Code::kInvalidArgument, "name of the pool's own");
+  const bool needs_text = pool.has_drain() && is_object_store(pool.config().pool.drain_directory);
+  if (needs_text && !is_utf8(name)) {
+    return fail(Code::kInvalidArgument, "name is not UTF-8, as object stores want");
+  }
   if (name.size() <= drainable_name_bytes(pool, parent)) return {};
   if (name.size() > limits::kNameBytesMax) return {};  // the change itself says so
   return fail(Code::kNameTooLong, "path in the drain directory");
@@ -44,9 +48,6 @@ std::size_t drainable_name_bytes(const Pool& pool, FileId parent) {
   if (!pool.has_drain() || folder == nullptr) return limits::kNameBytesMax;
   const std::size_t above = parent == kRootFile ? 0 : pool.state().path(*folder).size() + 1;
   const std::string& place = pool.config().pool.drain_directory;
-  if (is_object_store(place) && !is_utf8(name)) {
-    return fail(Code::kInvalidArgument, "name is not UTF-8, as object stores want");
-  }
   // A key has the prefix before the path, and a slash behind that of a folder.
   const std::size_t drain = drain_name(place).size() + 1;
   const std::size_t longest = is_object_store(place) ? kKeyBytesMax - 1 : limits::kPathBytesMax;
