@@ -12,7 +12,8 @@ namespace stdchk::manager {
 ///
 /// Errors:
 ///   kInvalidArgument: the name begins with ".stdchk-", as the pool's own names do. A pool without a
-///     drain directory refuses such names, too. Or an object store is to get a name that is not UTF-8.
+///     drain directory refuses such names, too. Or the pool drains to an object store, and the name is
+///     not UTF-8.
 ///   kNameTooLong: the path in the drain directory has more than limits::kPathBytesMax bytes.
 /// Not: a check of the files below a moved directory. Files whose paths become too long are not
 ///   drained, and count as failed.
