@@ -10,7 +10,7 @@ namespace stdchk::benefactor {
 namespace {
 
 constexpr FileId kFile{7};
-constexpr std::uint64_t kAttempt = 3;
+constexpr std::uint64_t kAttempt = (std::uint64_t{1} << 40) + 3;  // in the first epoch
 constexpr std::uint64_t kMiB = limits::kMiB;
 
 /// An arena in a vector, an object store in memory, and a drainer between them. The store outlives

@@ -273,7 +273,7 @@ TEST_CASE("a directory that others use is not leased") {
     CHECK_FALSE(first.lease(directory));
   }
   SECTION("a rule of sets holds in it") {
-    REQUIRE(first.call(msg::SetXattr{first.id, kRootFile, "user.stdchk.set", "directory"}));
+    REQUIRE(first.call(msg::SetXattr{first.id, kRootFile, "user.stdchk.rule.set", "directory"}));
     CHECK_FALSE(first.lease(directory));
   }
   SECTION("a directory in it is another client's") {
@@ -334,7 +334,9 @@ TEST_CASE("a batch makes, renames, changes and removes names") {
   CHECK_FALSE(two.look(first, "s"));
   CHECK_FALSE(two.look(first, "e"));
   CHECK_FALSE(two.holder_of(below.file));
-  CHECK(two.world.service->state().file(b.file) == nullptr);
+  // A drain of the replaced file may still be under way. The file has no name.
+  const File* const replaced = two.world.service->state().file(b.file);
+  CHECK((replaced == nullptr || !replaced->parent));
 }
 
 TEST_CASE("a batch that comes twice is applied once") {

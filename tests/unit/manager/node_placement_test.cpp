@@ -232,12 +232,12 @@ TEST_CASE("by node, images keep their peers when a benefactor joins") {
   CHECK(pool.whole("T2", 2) == before);
 }
 
-TEST_CASE("by node, what has no room on the writer's node goes to one other benefactor") {
+TEST_CASE("by node, chunks without room on the writer's node go to other benefactors") {
   NodePool pool(1, 10 * extent_bytes(kChunk));
   pool.write("n4", "image", names_from(1, 14));
   const auto hosts = pool.hosts_of("image");
   REQUIRE(hosts.size() == 1);
-  CHECK(hosts[0].size() == 2);
+  CHECK(hosts[0].size() > 1);
   CHECK(hosts[0].contains("n4"));
   const auto on_node = std::ranges::count_if(
       pool.service->state().file(pool.client->lookup("image")->id)->newest.slices,
