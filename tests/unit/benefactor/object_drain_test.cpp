@@ -473,7 +473,7 @@ TEST_CASE("large objects are moved in parts, and a move that was cut off goes on
   ObjectAttributes attributes;
   attributes.mode = 0640;
   REQUIRE(f.store->put("p/d/a", a, attributes.metadata(), {}, Time::max()));
-  REQUIRE(f.store->put("p/d/b", b, {{"of", "nobody"}}, {}, Time::max()));
+  REQUIRE(f.store->put("p/d/b", b, ObjectMetadata{{"of", "nobody"}}, {}, Time::max()));
   int parts = 0;
   int copies = 0;
   f.store->fail = [&](const std::string& call, const std::string&) -> MemoryObjectStore::Fault {
