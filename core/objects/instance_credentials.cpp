@@ -82,6 +82,8 @@ Outcome<std::string> container_token() {
   return token;
 }
 
+void wipe(std::string& text) { OPENSSL_cleanse(text.data(), text.size()); }
+
 Outcome<Credentials> ask_container(HttpClient& http, const std::string& url) {
   if (!is_container_url(url)) {
     return no_credentials(fmt::format(
@@ -94,7 +96,7 @@ Outcome<Credentials> ask_container(HttpClient& http, const std::string& url) {
   auto text = ask(http, request);
   if (!text) return problem(text.error());
   auto found = parse_host_credentials(*text, std::time(nullptr));
-  OPENSSL_cleanse(text->data(), text->size());
+  wipe(*text);
   if (found) found->source = url;
   return found;
 }
@@ -125,7 +127,7 @@ Outcome<Credentials> ask_instance(HttpClient& http) {
   auto text = ask(http, {"GET", roles + percent_encoded(*role), headers, {}, {}});
   if (!text) return problem(text.error());
   auto found = parse_host_credentials(*text, std::time(nullptr));
-  OPENSSL_cleanse(text->data(), text->size());
+  wipe(*text);
   if (found) found->source = "the metadata service of this machine";
   return found;
 }

@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import selectors
-import shutil
 import subprocess
 import sys
 import time
