@@ -215,7 +215,7 @@ def rules_pool():
     one = Pool(folder)
     one.up("--allow-other", memory="512M")
     os.environ["STDCHK_TEST_MOUNT"] = str(one.mount)
-    os.environ["STDCHK_TEST_MOUNT2"] = str(one.mount_by_hand("second", "--allow-other"))
+    os.environ["STDCHK_TEST_MOUNT2"] = str(one.mount_by_hand("second", "--allow-other", "--source", "pool:second"))
     yield one
     one.clean()
     shutil.rmtree(folder, ignore_errors=True)
