@@ -5,11 +5,18 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
+#include <future>
+#include <memory>
 #include <string>
+#include <thread>
 
 namespace stdchk::mount {
 namespace {
 
+/// execve(2) closes descriptors under a lock that readers of /proc/PID need on some kernels. Such a
+/// read would end after the answer to the FLUSH only.
+constexpr auto kAnswerMax = std::chrono::milliseconds(200);
 constexpr int kFieldFlags = 9;
 constexpr int kFieldExitCode = 52;
 constexpr std::uint64_t kExiting = 0x4;      // PF_EXITING of linux/sched.h
@@ -45,8 +52,9 @@ CallerState parse_process_stat(std::string_view line) {
   return killed ? CallerState::kKilled : CallerState::kRunning;
 }
 
-CallerState inspect_caller(std::int32_t pid, std::uint32_t uid) {
-  if (pid <= 0) return CallerState::kUnseen;
+namespace {
+
+CallerState read_state(std::int32_t pid, std::uint32_t uid) {
   std::string path = fmt::format("/proc/{}/stat", pid);
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return CallerState::kUnseen;
@@ -57,6 +65,17 @@ CallerState inspect_caller(std::int32_t pid, std::uint32_t uid) {
   // The kernel shows the exit code only to the process's user and to root. Others read 0.
   if (uid != geteuid() && geteuid() != 0) return CallerState::kUnseen;
   return parse_process_stat({line, static_cast<std::size_t>(length)});
+}
+
+}  // namespace
+
+CallerState inspect_caller(std::int32_t pid, std::uint32_t uid) {
+  if (pid <= 0) return CallerState::kUnseen;
+  auto state = std::make_shared<std::promise<CallerState>>();
+  auto answer = state->get_future();
+  std::thread([state, pid, uid] { state->set_value(read_state(pid, uid)); }).detach();
+  if (answer.wait_for(kAnswerMax) != std::future_status::ready) return CallerState::kRunning;
+  return answer.get();
 }
 
 }  // namespace stdchk::mount

@@ -904,6 +904,17 @@ def test_chown_takes_the_set_id_bits_of_all_but_directories(here):
         assert stat.S_IMODE(os.stat(f"{here}/{name}").st_mode) == left, name
 
 
+def test_an_exec_that_closes_a_written_file_does_not_hang(here):
+    fd = os.open(here + "/f", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    os.write(fd, b"content")
+    child = os.fork()
+    if child == 0:
+        os.execv("/bin/true", ["true"])  # closes the file
+    assert wait_for(lambda: os.waitpid(child, os.WNOHANG)[0] == child, 20)
+    os.close(fd)
+    assert read_back(here + "/f") == b"content"
+
+
 def test_a_new_file_that_is_open_can_be_linked(here):
     fd = os.open(here + "/f", os.O_WRONLY | os.O_CREAT, 0o644)
     os.write(fd, b"12")
