@@ -15,7 +15,7 @@ namespace stdchk::mount {
 namespace {
 
 /// execve(2) closes descriptors under a lock that readers of /proc/PID need on some kernels. Such a
-/// read would end after the answer to the FLUSH only.
+/// read waits until the FLUSH is answered.
 constexpr auto kAnswerMax = std::chrono::milliseconds(200);
 constexpr int kFieldFlags = 9;
 constexpr int kFieldExitCode = 52;
