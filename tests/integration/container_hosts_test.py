@@ -1,7 +1,6 @@
 """Jobs in containers on several hosts, which are network namespaces with a link each: cut links, killed hosts."""
 
 import contextlib
-import json
 import os
 import signal
 import uuid
@@ -97,56 +96,6 @@ def test_a_cut_link_and_a_killed_host_cost_steps_and_not_the_job(cluster):
         assert job.wait() == 0, job.err
         assert "300 lines" in job.result()
         assert [cluster.own_devices(number) for number in range(HOSTS)] == [[], [], [], []]
-    finally:
-        job.end()
-
-
-@pytest.fixture
-def lending(tmp_path):
-    """A cluster whose hosts have a benefactor and a mount each."""
-    with contextlib.ExitStack() as stack:
-        made = Cluster(tmp_path, mounts=True)
-        stack.callback(made.end)
-        hosts = tmp_path / "lending"
-        hosts.write_text("".join(f"{line} benefactors=1\n" for line in made.file.read_text().splitlines()))
-        pool = Pool(tmp_path, "--hosts", hosts, "--rsh", made.shell, "--mount-on-hosts", "--listen", "10.66.0.254",
-                    prefix=made.switch.prefix)
-        stack.callback(pool.down)
-        made.pool = pool
-        yield made
-
-
-def test_images_by_node_outlive_a_host_and_the_job_goes_on_from_its_peer(lending):
-    pool = lending.pool
-    job = Job(pool, Base(), f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--hosts", lending.file, "--rsh", lending.shell,
-              "--lease", 2, "--policy", "copies=2,placement=node", "--", "mpiexec.mpich", "-n", "3",
-              "/opt/stdchk-test/ring-mpich", "300", "4")
-    try:
-        job.wait_for("round 20")
-        assert job.checkpoint() == f"{job.name}.*.T1"
-
-        def status():
-            shown = run(*pool.prefix, BIN / "stdchk", "status", "--json", pool.mount)
-            return json.loads(shown.stdout)["pool"]
-
-        wait_until(lambda: status()["debt_chunks"] == 0, "the second copies")
-        lends = {each["pid"]: f"h{number}" for each in status()["benefactors"] for number in range(HOSTS)
-                 if any(f":10.66.0.{number + 1}:" in address for address in each["addresses"])}
-        for host, boxes in placed(job).items():
-            for box in boxes:
-                name = pool.mount / job.name / f"{job.name}.N{box + 1}.T1"
-                image = json.loads(run(*pool.prefix, BIN / "stdchk", "stat", "--json", name).stdout)
-                holders = {lends[place["pid"]]: place["bytes"] for place in image["benefactors"]}
-                assert host in holders and len(holders) == 2, f"container {box} of {host}: {holders}"
-                assert len(set(holders.values())) == 1, f"both copies are whole: {holders}"
-        # A host is lost with its daemon, its benefactor and its link.
-        os.kill(job.nodes()[1], signal.SIGKILL)
-        os.kill(next(pid for pid, host in lends.items() if host == "h1"), signal.SIGKILL)
-        lending.cut(1)
-        job.wait_for("runs again from set T1", "err", 90)
-        assert "h1" not in placed(job)
-        assert job.wait() == 0, job.err
-        assert "300 lines" in job.result()
     finally:
         job.end()
 
