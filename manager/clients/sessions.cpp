@@ -10,6 +10,34 @@ bool GrantRecord::overlaps_used(std::uint64_t offset, std::uint64_t bytes) const
   return next->first + next->second > offset;
 }
 
+SessionRecord* SessionTable::find(SessionId id) {
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? nullptr : &found->second;
+}
+
+SessionRecord& SessionTable::begin(SessionId id, ClientId client, FileId file) {
+  SessionRecord& session = sessions_[id];
+  session.id = id;
+  session.client = client;
+  session.file = file;
+  ++counts_[file];
+  return session;
+}
+
+SessionRecord SessionTable::end(SessionId id) {
+  const auto found = sessions_.find(id);
+  SessionRecord session = std::move(found->second);
+  sessions_.erase(found);
+  const auto count = counts_.find(session.file);
+  if (--count->second == 0) counts_.erase(count);
+  return session;
+}
+
+std::size_t SessionTable::count_of(FileId file) const {
+  const auto found = counts_.find(file);
+  return found == counts_.end() ? 0 : found->second;
+}
+
 void SessionTable::add_grant(SessionRecord& session, const Grant& grant) {
   writers_ += session.grants.empty() ? 1 : 0;
   session.grants[grant.id] = GrantRecord{grant, {}, false};

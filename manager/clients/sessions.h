@@ -115,10 +115,17 @@ struct SessionRecord {
 class SessionTable {
  public:
   using Map = std::unordered_map<SessionId, SessionRecord>;
-  Map& all() { return sessions_; }
   const Map& all() const { return sessions_; }
   bool contains(SessionId id) const { return sessions_.count(id) > 0; }
+  /// Returns null if the session is not open.
+  SessionRecord* find(SessionId id);
   SessionRecord& at(SessionId id) { return sessions_.at(id); }
+
+  SessionRecord& begin(SessionId id, ClientId client, FileId file);
+  /// Takes the session out of the table. `id` must be open.
+  SessionRecord end(SessionId id);
+  /// Returns the number of sessions that write the file.
+  std::size_t count_of(FileId file) const;
 
   void add_grant(SessionRecord& session, const Grant& grant);
   void drop_grant(SessionRecord& session, std::map<GrantId, GrantRecord>::iterator grant);
@@ -155,6 +162,7 @@ class SessionTable {
 
  private:
   Map sessions_;
+  std::unordered_map<FileId, std::size_t> counts_;  ///< sessions of each file that has one
   std::size_t writers_ = 0;  ///< sessions with grants
   Time granted_last_{};
   Time resume_until_{};

@@ -304,11 +304,11 @@ void CommitService::retry() {
   waiting.swap(waiting_);
   for (const Waiting& one : waiting) {
     const auto client = to_.clients.find(one.client);
-    const auto session = to_.session_table.all().find(one.request.session);
-    if (client == to_.clients.end() || session == to_.session_table.all().end()) {
+    SessionRecord* const session = to_.session_table.find(one.request.session);
+    if (client == to_.clients.end() || session == nullptr) {
       one.call.fail(Code::kFenced, "commit");
     } else {
-      commit_last(client->second, session->second, one.request, one.call);
+      commit_last(client->second, *session, one.request, one.call);
     }
   }
 }
@@ -333,11 +333,11 @@ void CommitService::prove(ClientId client, SessionRecord& session, const msg::Co
                    [this, client, request, call,
                     places = std::move(places)](const ExtentChecks::Missing& missing) {
                      const auto writer = to_.clients.find(client);
-                     const auto found = to_.session_table.all().find(request.session);
-                     if (writer == to_.clients.end() || found == to_.session_table.all().end()) {
+                     SessionRecord* const found = to_.session_table.find(request.session);
+                     if (writer == to_.clients.end() || found == nullptr) {
                        return call.fail(Code::kFenced, "commit");
                      }
-                     SessionRecord& proven = found->second;
+                     SessionRecord& proven = *found;
                      proven.commit.proven = note_missing(proven, places, missing);
                      if (proven.commit.proven)
                        return commit_last(writer->second, proven, request, call);

@@ -243,15 +243,15 @@ void ResumeService::serve(ClientRecord& client, const msg::ResumeSession& reques
 void ResumeService::resumed(SessionId id, bool committed,
                             const std::vector<std::vector<Extent>>& places,
                             const ExtentChecks::Missing& missing, const Call& call) {
-  const auto session = to_.session_table.all().find(id);
-  if (session == to_.session_table.all().end()) return call.fail(Code::kFenced, "resume");
-  if (!note_missing(session->second, places, missing)) {
+  SessionRecord* const session = to_.session_table.find(id);
+  if (session == nullptr) return call.fail(Code::kFenced, "resume");
+  if (!note_missing(*session, places, missing)) {
     to_.sessions.give_up(id, true);
     return call.fail(*missing.why);
   }
-  const File& file = *state_.file(session->second.file);
+  const File& file = *state_.file(session->file);
   if (committed && state_.pin(file.id, file.newest.version)) {
-    session->second.base = file.newest.version;
+    session->base = file.newest.version;
   }
   log::info("file {} is written on with what was stored before the manager's epoch {}",
             file.id.value, state_.epoch().value);

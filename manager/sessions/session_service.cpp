@@ -131,7 +131,7 @@ void SessionService::serve(ClientRecord& client, const msg::OpenSession& request
   SessionId id;
   do {
     id = session_number(pool_.config().membership, client, pool_.next_id());
-  } while (to_.sessions.all().contains(id));
+  } while (to_.sessions.contains(id));
   SessionRecord& session = begin(client, id, file, request.copies, request.waits_for_copies);
   // A file without a version has nothing to truncate: what others commit meanwhile stays.
   session.truncate = request.truncate && file.newest.version > 0;
@@ -158,8 +158,8 @@ void SessionService::serve(ClientRecord& client, const msg::OpenSession& request
 }
 
 SessionRecord* SessionService::find(const ClientRecord& client, SessionId id, const Call& call) {
-  const auto found = to_.sessions.all().find(id);
-  if (found != to_.sessions.all().end() && found->second.client == client.id) return &found->second;
+  SessionRecord* const found = to_.sessions.find(id);
+  if (found != nullptr && found->client == client.id) return found;
   call.fail(Code::kFenced, "manager.session");
   return nullptr;
 }
@@ -184,9 +184,7 @@ void SessionService::serve(ClientRecord& client, const msg::CloseSession& reques
     if (aborted_.size() > kAbortedKept) aborted_.pop_front();
     to_.rewrites.end_generation(*session);
   }
-  const bool is_last = std::ranges::none_of(to_.sessions.all(), [&](const auto& other) {
-    return other.first != session->id && other.second.file == session->file;
-  });
+  const bool is_last = to_.sessions.count_of(session->file) == 1;
   const bool journalled = !request.aborted && is_last && to_.rewrites.closed(*session);
   end(request.session, !request.writes_in_flight);
   if (!journalled) return call.answer(msg::CloseSession::Reply{});
@@ -194,10 +192,8 @@ void SessionService::serve(ClientRecord& client, const msg::CloseSession& reques
 }
 
 void SessionService::end(SessionId id, bool clean) {
-  const auto found = to_.sessions.all().find(id);
-  if (found == to_.sessions.all().end()) return;
-  SessionRecord session = std::move(found->second);
-  to_.sessions.all().erase(found);
+  if (!to_.sessions.contains(id)) return;
+  SessionRecord session = to_.sessions.end(id);
   to_.rewrites.end(session);
   to_.totals.end_shortage(session);
   while (!session.grants.empty())
@@ -229,10 +225,7 @@ void SessionService::serve(ClientRecord&, const msg::ListAborted&, const Call& c
 
 SessionRecord& SessionService::begin(ClientRecord& client, SessionId id, const File& file,
                                      std::uint32_t asked_copies, bool waits_for_copies) {
-  SessionRecord& session = to_.sessions.all()[id];
-  session.id = id;
-  session.client = client.id;
-  session.file = file.id;
+  SessionRecord& session = to_.sessions.begin(id, client.id, file.id);
   session.copies = copies_of(file, asked_copies);
   session.places = places_of(file, session.copies, waits_for_copies);
   const Policy policy = pool_.policy(file);
