@@ -163,7 +163,7 @@ class SessionTable {
  private:
   Map sessions_;
   std::unordered_map<FileId, std::size_t> counts_;  ///< sessions of each file that has one
-  std::size_t writers_ = 0;  ///< sessions with grants
+  std::size_t writers_ = 0;                         ///< sessions with grants
   Time granted_last_{};
   Time resume_until_{};
 };
