@@ -1,0 +1,2 @@
+#include "tests/support/catch.h"
+#include "tests/unit/benefactor/support.h"

@@ -1,0 +1,26 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "client/api/filesystem.h"
+#include "client/net/peers.h"
+#include "client/read/version_map.h"
+#include "core/chunk/naming.h"
+#include "core/messages/messages.h"
+#include "core/policy/policy.h"
+#include "transport/rpc.h"

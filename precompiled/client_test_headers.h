@@ -1,0 +1,7 @@
+#include "client/net/manager_client.h"
+#include "client/read/file_threads.h"
+#include "client/write/session.h"
+#include "tests/support/catch.h"
+#include "tests/unit/client/pool.h"
+#include "transport/fault/fault.h"
+#include "transport/mem/mem.h"
