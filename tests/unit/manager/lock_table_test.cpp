@@ -9,7 +9,6 @@ using namespace stdchk::manager;
 using namespace std::chrono_literals;
 using Kind = msg::LockKind;
 using msg::LockOutcome;
-using Space = msg::LockSpace;
 
 namespace {
 
@@ -19,11 +18,11 @@ constexpr Time kLater{1h};
 
 FileLock record(std::uint64_t owner, Kind kind, std::uint64_t first = 0, std::uint64_t last = kEnd,
                 std::uint64_t file = 10) {
-  return {FileId{file}, Space::kRecord, kind, {ClientId{1}, owner}, 7, first, last};
+  return {FileId{file}, msg::LockSpace::kRecord, kind, {ClientId{1}, owner}, 7, first, last};
 }
 
 FileLock flock(std::uint64_t client, Kind kind) {
-  return {FileId{10}, Space::kFlock, kind, {ClientId{client}, 1}, 7, 0, kEnd};
+  return {FileId{10}, msg::LockSpace::kFlock, kind, {ClientId{client}, 1}, 7, 0, kEnd};
 }
 
 LockOutcome take(LockTable& table, const FileLock& lock) { return table.take(lock).value(); }
