@@ -98,7 +98,22 @@ Result<msg::GetDebt::Reply> BlockingQuestions::debt(FileId file, Version version
   return ask_for(msg::GetDebt{file, version});
 }
 
-Result<msg::StatPool::Reply> BlockingQuestions::stat_pool() { return ask_for(msg::StatPool{}); }
+/// For the manager, space that it has granted is in use. For this process it is free until a chunk
+/// takes it. Otherwise a file could not take the free space: opening it for writing takes a grant.
+Result<msg::StatPool::Reply> BlockingQuestions::stat_pool() {
+  STDCHK_ASSIGN(msg::StatPool::Reply pool, ask_for(msg::StatPool{}));
+  std::uint64_t unused_bytes = 0;
+  {
+    const Lock lock(engine_->shared().mutex);
+    engine_->sessions().each([&](Session& session) STDCHK_REQUIRES(engine_lock) {
+      unused_bytes += session.writer().unused_bytes();
+    });
+  }
+  const std::uint64_t free_bytes = pool.free_bytes + pool.evictable_bytes;
+  pool.free_bytes +=
+      std::min(unused_bytes, pool.total_bytes - std::min(pool.total_bytes, free_bytes));
+  return pool;
+}
 
 Result<std::pair<Attributes, ChunkMap>> BlockingQuestions::map(FileId file) {
   Lock lock(engine_->shared().mutex);

@@ -20,6 +20,8 @@ class ChunkWriter {
 
   /// Takes a chunk whose content the pool does not have.
   void add(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);
+  /// Bytes of the session's grants that no chunk uses.
+  std::uint64_t unused_bytes() const STDCHK_REQUIRES(engine_lock) { return space_.unused_bytes(); }
   /// Chunks that wait for extents.
   const SpaceKeeper::Waiting& waiting() const STDCHK_REQUIRES(engine_lock) { return to_carve_; }
   void plan(Work& work) STDCHK_REQUIRES(engine_lock);

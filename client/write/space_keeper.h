@@ -38,6 +38,8 @@ class SpaceKeeper {
   void avoid(BenefactorId benefactor, const Error& why) STDCHK_REQUIRES(engine_lock);
   /// Sets an extent aside to which a failed write may still go: it stays unused until a fence.
   void abandon(const Extent& extent) STDCHK_REQUIRES(engine_lock) { abandoned_.push_back(extent); }
+  /// Bytes of the session's grants that no chunk uses.
+  std::uint64_t unused_bytes() const STDCHK_REQUIRES(engine_lock) { return grants_.free_bytes(); }
   const std::vector<Extent>& abandoned() const STDCHK_REQUIRES(engine_lock) { return abandoned_; }
   void forget_abandoned() STDCHK_REQUIRES(engine_lock) { abandoned_.clear(); }
   void benefactor_gone(BenefactorId benefactor) STDCHK_REQUIRES(engine_lock);

@@ -11,13 +11,15 @@ tl::unexpected<Error> no_room() { return fail(Code::kSystem, "manager.lock", ENO
 
 }  // namespace
 
+/// Of several locks, returns the one that begins first, as fcntl(2) does for F_GETLK.
 std::optional<FileLock> LockTable::excluding(const FileLock& wanted) const {
   const auto of_file = held_.find({wanted.file, wanted.space});
   if (of_file == held_.end()) return std::nullopt;
-  const auto& all = of_file->second.all();
-  const auto found =
-      std::ranges::find_if(all, [&](const FileLock& held) { return excludes(held, wanted); });
-  return found == all.end() ? std::nullopt : std::optional(*found);
+  std::optional<FileLock> first;
+  for (const FileLock& held : of_file->second.all()) {
+    if (excludes(held, wanted) && (!first || held.first < first->first)) first = held;
+  }
+  return first;
 }
 
 void LockTable::cut(const FileLock& range) {

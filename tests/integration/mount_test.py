@@ -1130,6 +1130,26 @@ def test_set_id_bits_go_when_those_of_a_file_system_of_the_kernel_go(here, what,
         assert ours == modes_after(kernels, BY_ANOTHER[what], user, flags="os.O_RDWR")
 
 
+def test_set_id_bits_that_an_allocation_takes_stay_away_after_the_close(here):
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    code = ("import os, sys\nos.setgroups([])\nos.setgid(12345)\nos.setuid(12345)\n"
+            "for path in sys.argv[1:]:\n fd = os.open(path, os.O_RDWR)\n os.posix_fallocate(fd, 0, 100)\n os.close(fd)")
+    os.chmod(here, 0o777)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as kernels:
+        os.chmod(kernels, 0o777)
+        now = []
+        for folder in (here, kernels):
+            paths = [f"{folder}/{mode:o}" for mode in (0o6666, *SET_ID_MODES)]
+            for path in paths:
+                put(path, b"program" * 1000)
+                os.chmod(path, int(os.path.basename(path), 8))
+            child = run_child(code, *paths)
+            assert child.wait(timeout=30) == 0
+            now.append([f"{stat.S_IMODE(os.stat(path).st_mode):o}" for path in paths])
+    assert now[0] == now[1]
+
+
 def test_set_id_bits_go_when_a_descriptor_of_root_is_used_by_another(here):
     if os.geteuid() != 0:
         pytest.skip("becoming another user needs root")
@@ -1162,10 +1182,11 @@ def test_a_chown_takes_the_set_id_bits_away_as_on_a_file_system_of_the_kernel(he
             for folder in (here, kernels):
                 path = f"{folder}/f{mode:o}"
                 put(path, b"program")
-                os.chmod(path, mode)
-                os.chown(path, 12345, 12345)
-                now.append(stat.S_IMODE(os.stat(path).st_mode))
-            assert now[0] == now[1], f"{mode:o} became {now[0]:o} and not {now[1]:o}"
+                for owner in (12345, 54321):  # of a file of root's group, and of a file of another group
+                    os.chmod(path, mode)
+                    os.chown(path, owner, owner)
+                    now.append(stat.S_IMODE(os.stat(path).st_mode))
+            assert now[:2] == now[2:], f"{mode:o} became {now[0]:o}, {now[1]:o} and not {now[2]:o}, {now[3]:o}"
 
 
 def test_a_umask_is_respected(here):

@@ -148,6 +148,20 @@ def test_a_handle_opens_a_file_as_long_as_the_kernel_knows_it(pool):
     assert (pool.mount / "f").read_bytes() == content
 
 
+def test_an_open_file_may_get_all_free_space(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    before = os.statvfs(pool.mount)
+    free = before.f_bavail * before.f_frsize
+    file = os.open(pool.mount / "f", os.O_RDWR | os.O_CREAT)
+    # Space that the manager has granted for this file is free for it.
+    assert os.statvfs(pool.mount).f_bavail == before.f_bavail
+    os.posix_fallocate(file, 0, free)
+    with pytest.raises(OSError) as refused:
+        os.posix_fallocate(file, 0, free + MIB)
+    assert refused.value.errno == errno.ENOSPC
+    os.close(file)
+
+
 def test_posix_fallocate_checks_the_room_and_reserves_none(pool):
     pool.up(benefactors=1, memory="64M", drain=False)
     files = [os.open(pool.mount / name, os.O_RDWR | os.O_CREAT) for name in "ab"]

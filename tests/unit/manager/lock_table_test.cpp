@@ -52,6 +52,19 @@ TEST_CASE("locks exclude each other as flock and fcntl say") {
   CHECK(held->last == 4);
 }
 
+TEST_CASE("of several locks that exclude a lock, the one that begins first is told") {
+  LockTable table;
+  CHECK(take(table, record(1, Kind::kExclusive, 10, 14)) == LockOutcome::kGranted);
+  CHECK(take(table, record(1, Kind::kShared, 1, 5)) == LockOutcome::kGranted);
+  const auto all = table.excluding(record(9, Kind::kExclusive, 0, kEnd));
+  REQUIRE(all);
+  CHECK(all->kind == Kind::kShared);
+  CHECK(all->first == 1);
+  const auto behind = table.excluding(record(9, Kind::kExclusive, 6, kEnd));
+  REQUIRE(behind);
+  CHECK(behind->first == 10);
+}
+
 TEST_CASE("a release may leave two locks, and locks side by side become one") {
   LockTable table;
   CHECK(take(table, record(1, Kind::kExclusive, 0, kEnd)) == LockOutcome::kGranted);
