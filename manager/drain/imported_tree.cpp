@@ -46,7 +46,8 @@ std::string policy_part(std::string_view text) {
     const std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(text.size(), end + 1));
     if (word.empty() || is_set_rule(word.substr(0, word.find('=')))) continue;
-    out += (out.empty() ? "" : " ") + std::string(word);
+    if (!out.empty()) out += ' ';
+    out += word;
   }
   return out;
 }
