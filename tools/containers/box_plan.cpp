@@ -80,7 +80,10 @@ std::string host_of(const std::string& job, std::uint32_t box) {
 /// The words as a POSIX shell reads them.
 std::string shell_text(const std::vector<std::string>& words) {
   std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : " ") + shell_word(word);
+  for (const auto& word : words) {
+    if (!text.empty()) text += ' ';
+    text += shell_word(word);
+  }
   return text;
 }
 

@@ -60,8 +60,8 @@ int run_jobs(const JobsOptions& options) {
     const Json& one = *answer;
     std::string nodes;
     for (const auto& node : one.at("nodes")) {
-      nodes += (nodes.empty() ? "" : ",") + node.at("host").get<std::string>() + ":" +
-               std::to_string(node.at("boxes").size());
+      if (!nodes.empty()) nodes += ',';
+      nodes += fmt::format("{}:{}", node.at("host").get<std::string>(), node.at("boxes").size());
     }
     const auto number = [&](const char* field) {
       return one.contains(field) ? std::to_string(one.at(field).get<std::uint64_t>()) : "";

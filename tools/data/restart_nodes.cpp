@@ -83,7 +83,8 @@ std::vector<std::string> words_for(const Places& places, std::size_t node, const
                                    const RestartOptions& options) {
   std::string ranks;
   for (const std::uint32_t rank : places.ranks_on[node]) {
-    ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
+    if (!ranks.empty()) ranks += ',';
+    ranks += std::to_string(rank);
   }
   std::vector<std::string> words = {
       "restart", "--load", ranks, "--ranks", std::to_string(places.ranks), "--set", set};

@@ -22,7 +22,10 @@ constexpr double kTellSeconds = 2;
 std::vector<std::string> remote_shell_command(const BatchJob& job, const std::string& node,
                                               const std::vector<std::string>& words) {
   std::string script = "exec";
-  for (const auto& word : words) script += " " + shell_word(word);
+  for (const auto& word : words) {
+    script += ' ';
+    script += shell_word(word);
+  }
   std::vector<std::string> command = {
       "sh", "-c", "script=$1; shift; printf '%s\\n' \"$script\" | \"$@\"", "sh", script};
   command.insert(command.end(), job.remote_shell.begin(), job.remote_shell.end());
@@ -43,8 +46,10 @@ std::string pool_script(const std::string& program, const PrivateFiles& files,
   }
   script += fmt::format("b={}; [ -x \"$b\" ] || b=stdchk\n\"$b\" {} --pool \"$d\"",
                         shell_word(program), words.front());
-  for (auto word = words.begin() + 1; word != words.end(); ++word)
-    script += " " + shell_word(*word);
+  for (auto word = words.begin() + 1; word != words.end(); ++word) {
+    script += ' ';
+    script += shell_word(*word);
+  }
   return script + " </dev/null\n";
 }
 
