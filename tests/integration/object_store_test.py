@@ -480,17 +480,17 @@ def test_the_commands_of_the_page(pool, store):
     server, _ = store
     page = (HERE.parent.parent / "docs/guide/object-stores.md").read_text()
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     environment = {name: value for name, value in pool.environment.items()
                    if not name.startswith(("AWS_", "STDCHK_DRAIN"))}
     environment.update(KEY="TESTKEY", SECRET=SECRET, ENDPOINT=server.endpoint, MOUNT=str(pool.mount),
                        PATH=f"{BIN}:{os.environ['PATH']}")
     sum_before = 'cksum $MOUNT/app.N0.T1\n'
     first = blocks[0].replace("stdchk drain", sum_before + "stdchk drain", 1)
-    done = subprocess.run(["bash", "-euc", first + blocks[1]], env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(["bash", "-euc", first + blocks[1] + blocks[2]], env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     sums = re.findall(r"^(\d+ 20971520) ", done.stdout, re.MULTILINE)
-    assert len(sums) == 2 and sums[0] == sums[1], done.stdout
+    assert len(sums) == 3 and len(set(sums)) == 1, done.stdout
     assert "1 files, 0 bad" in done.stdout
 
 
@@ -514,4 +514,148 @@ def test_up_says_what_is_wrong_with_the_store(pool, store):
     assert "write s3://BUCKET/PREFIX" in refusal()
     pool.drain = f"s3://{BUCKET}/{prefix}"
     assert "The endpoint of the object store must be" in refusal(STDCHK_DRAIN_ENDPOINT="http://key:secret@host")
-    assert run(BIN / "stdchk", "stage-in", pool.drain, check=False, env=pool.environment).returncode != 0
+
+
+def stage_in(pool, *options, wrong=0):
+    done = pool.stdchk("stage-in", "--json", *options, check=False, seconds=120)
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    assert len(found["bad"]) == wrong, found
+    return found
+
+
+def read_keys(server, before):
+    """Returns the keys of the files whose bytes were read since then, below the prefix."""
+    lines = [line.split(" ")[1] for line in server.requests()[before:] if line.startswith("GET ")]
+    keys = {line.split("/", 3)[3] for line in lines if "?" not in line and ".stdchk" not in line}
+    return keys - {"run/first", "run/latest"}
+
+
+def without_drain(folder, server):
+    """Returns a pool that may ask the store, and drains nowhere."""
+    pool = Pool(folder)
+    give_credentials(pool, server)
+    pool.environment["AWS_ENDPOINT_URL_S3"] = pool.environment.pop("STDCHK_DRAIN_ENDPOINT")
+    return pool
+
+
+def drained_run(pool):
+    """Drains two sets of two images, a link, and folders; then ends the pool. Returns the contents."""
+    pool.up("--policy", "images=2", benefactors=2, memory="256M")
+    run_folder = pool.mount / "run"
+    run_folder.mkdir(mode=0o711)
+    (run_folder / "empty").mkdir(mode=0o750)
+    contents = {}
+    for step in (1, 2):
+        for rank in (0, 1):
+            name = f"app.N{rank}.T{step}"
+            contents[name] = os.urandom(17 * MIB + rank)
+            if rank == 1:  # a hole
+                contents[name] = contents[name][:MIB] + bytes(8 * MIB) + contents[name][9 * MIB:]
+            (run_folder / name).write_bytes(contents[name])
+    os.chmod(run_folder / "app.N0.T2", 0o640)
+    os.chown(run_folder / "app.N0.T2", 1234, 5678)
+    os.symlink("app.N0.T1", run_folder / "first")
+    drain(pool)
+    wait_until((run_folder / "latest").is_symlink, "the link of the newest set")
+    drain(pool)
+    status = {name: (run_folder / name).lstat() for name in [*contents, "first", "empty"]}
+    pool.down()
+    return contents, status
+
+
+def test_stage_in_loads_the_newest_set_from_the_store(pool, store, tmp_path):
+    server, prefix = store
+    contents, status = drained_run(pool)
+    other = without_drain(tmp_path, server)
+    try:
+        other.up("--policy", "images=2", benefactors=2, memory="256M", drain=False)
+        server.faults({"kind": "truncated", "count": 2, "method": "GET", "match": "T2"},
+                      {"kind": "damaged", "count": 1, "method": "GET", "match": "T2"},
+                      {"kind": "503", "count": 2, "method": "GET", "match": "T2"})
+        newest = ["app.N0.T2", "app.N1.T2"]
+        found = stage_in(other, "--to", other.mount, f"{pool.drain}/run")
+        assert not server.faults_left()
+        assert (found["files"], found["links"]) == (2, 0)
+        assert found["bytes"] == found["checked_bytes"] == sum(len(contents[name]) for name in newest)
+        assert found["present_bytes"] == 0
+        for name in newest:
+            there = (other.mount / name).stat()
+            assert (other.mount / name).read_bytes() == contents[name]
+            for of in ("st_mode", "st_uid", "st_gid", "st_mtime_ns"):
+                assert getattr(there, of) == getattr(status[name], of), (name, of)
+        assert (other.mount / "app.N1.T2").stat().st_blocks * 512 < 10 * MIB
+        assert not (other.mount / "app.N0.T1").exists()
+        wait_until((other.mount / "latest").is_symlink, "the link, which the manager moves by itself")
+        # Bytes in the pool are not fetched again.
+        before = len(server.requests())
+        found = stage_in(other, "--all", "--to", other.mount, f"{pool.drain}/run")
+        older = [len(contents[name]) for name in ("app.N0.T1", "app.N1.T1")]
+        assert found["present_bytes"] == found["bytes"] - sum(older)
+        assert read_keys(server, before) == {"run/app.N0.T1", "run/app.N1.T1"}
+        assert os.readlink(other.mount / "first") == "app.N0.T1" and found["links"] == 1
+        assert (other.mount / "first").lstat().st_mtime_ns == status["first"].st_mtime_ns
+        assert (other.mount / "empty").stat().st_mode & 0o7777 == 0o750
+        assert (other.mount / "empty").stat().st_mtime_ns == status["empty"].st_mtime_ns
+        for name, content in contents.items():
+            assert (other.mount / name).read_bytes() == content
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_stage_in_shows_no_file_whose_object_is_damaged(pool, store, tmp_path):
+    server, prefix = store
+    contents, _ = drained_run(pool)
+    key = f"{prefix}/run/app.N0.T2"
+    headers = {f"x-amz-meta-stdchk-{name}": value for name, value in server.metadata(key).items()}
+    content = bytearray(contents["app.N0.T2"])
+    content[16 * MIB + 7] ^= 1
+    server.ask(key, "PUT", bytes(content), **headers)
+    server.ask(f"{prefix}/run/../escape", "PUT", b"no path")
+    server.ask(f"{prefix}/run/plain", "PUT", b"of no pool")
+    other = without_drain(tmp_path, server)
+    try:
+        other.up("--policy", "images=2", benefactors=2, memory="256M", drain=False)
+        found = stage_in(other, "--all", pool.drain, wrong=1)
+        assert found["bad"][0]["path"].endswith("run/app.N0.T2")
+        assert "is not what its metadata says" in found["bad"][0]["fault"]
+        assert not (other.mount / "run/app.N0.T2").exists()
+        assert not (other.mount / "escape").exists()
+        assert (other.mount / "run/app.N1.T2").read_bytes() == contents["app.N1.T2"]
+        assert (other.mount / "run/plain").read_bytes() == b"of no pool" and found["unlisted"] == 1
+        # The image is repaired in the store: only the rest of it is fetched.
+        server.ask(key, "PUT", contents["app.N0.T2"], **headers)
+        before = len(server.requests())
+        stage_in(other, "--all", pool.drain)
+        assert read_keys(server, before) == {"run/app.N0.T2", "run/plain"}
+        assert (other.mount / "run/app.N0.T2").read_bytes() == contents["app.N0.T2"]
+        none = other.stdchk("stage-in", "--set", "none.*.T1", pool.drain, check=False)
+        assert none.returncode == 2 and "no file in" in none.stderr
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_what_the_pool_has_drained_to_the_store_is_loaded_and_stays_drained(pool, store):
+    server, prefix = store
+    contents, _ = drained_run(pool)
+    pool.up("--policy", "images=2", benefactors=2, memory="256M")
+
+    def only_drained(name):
+        return json.loads(pool.stdchk("stat", "--json", pool.mount / "run" / name).stdout)["bytes_only_drained"]
+
+    assert only_drained("app.N0.T2") > 0
+    before = len(server.requests())
+    found = stage_in(pool, f"{pool.drain}/run")
+    assert found["files"] == 2 and only_drained("app.N0.T2") == only_drained("app.N1.T2") == 0
+    assert only_drained("app.N0.T1") > 0
+    drain(pool)
+    assert not [line for line in server.requests()[before:] if line.startswith("PUT ") and "app." in line]
+    assert is_safe(pool, "run/app.N0.T2")
+    before = len(server.requests())
+    found = stage_in(pool, f"{pool.drain}/run")
+    assert found["present_bytes"] == found["bytes"] and not read_keys(server, before)
+    for name in ("app.N0.T2", "app.N1.T2"):
+        assert (pool.mount / "run" / name).read_bytes() == contents[name]
+    pool.down()
