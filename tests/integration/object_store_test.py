@@ -516,12 +516,21 @@ def test_up_says_what_is_wrong_with_the_store(pool, store):
     assert "The endpoint of the object store must be" in refusal(STDCHK_DRAIN_ENDPOINT="http://key:secret@host")
 
 
-def stage_in(pool, *options, wrong=0):
-    done = pool.stdchk("stage-in", "--json", *options, check=False, seconds=120)
+def stage_in(pool, *options, wrong=()):
+    """Returns the report. `wrong` are the names of the files that must be bad."""
+    done = pool.stdchk("stage-in", "--json", *options, check=False, seconds=180)
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(done.stdout)
-    assert len(found["bad"]) == wrong, found
+    found["faults"] = {pathlib.Path(bad["path"]).name: bad["fault"] for bad in found["bad"]}
+    assert found["faults"].keys() == set(wrong), found
+    assert done.returncode == (1 if wrong else 0)
     return found
+
+
+def newest_set(pool):
+    """Returns the name of the set that `latest` names."""
+    sets = json.loads(pool.stdchk("set", "list", "--json", pool.mount).stdout)["sets"]
+    return [one["name"] for one in sets if one["latest"]]
 
 
 def read_keys(server, before):
@@ -593,6 +602,8 @@ def test_stage_in_loads_the_newest_set_from_the_store(pool, store, tmp_path):
         older = [len(contents[name]) for name in ("app.N0.T1", "app.N1.T1")]
         assert found["present_bytes"] == found["bytes"] - sum(older)
         assert read_keys(server, before) == {"run/app.N0.T1", "run/app.N1.T1"}
+        # The images of the first set were written later, and are older.
+        wait_until(lambda: newest_set(other) == ["app.*.T2"], "the newest set of all")
         assert os.readlink(other.mount / "first") == "app.N0.T1" and found["links"] == 1
         assert (other.mount / "first").lstat().st_mtime_ns == status["first"].st_mtime_ns
         assert (other.mount / "empty").stat().st_mode & 0o7777 == 0o750
@@ -607,31 +618,80 @@ def test_stage_in_loads_the_newest_set_from_the_store(pool, store, tmp_path):
 def test_stage_in_shows_no_file_whose_object_is_damaged(pool, store, tmp_path):
     server, prefix = store
     contents, _ = drained_run(pool)
-    key = f"{prefix}/run/app.N0.T2"
-    headers = {f"x-amz-meta-stdchk-{name}": value for name, value in server.metadata(key).items()}
-    content = bytearray(contents["app.N0.T2"])
-    content[16 * MIB + 7] ^= 1
-    server.ask(key, "PUT", bytes(content), **headers)
+
+    def key(name):
+        return f"{prefix}/run/{name}"
+
+    headers = {name: {f"x-amz-meta-stdchk-{of}": value for of, value in server.metadata(key(name)).items()}
+               for name in contents}
+    changed = bytearray(contents["app.N0.T2"])
+    changed[16 * MIB + 7] ^= 1
+    server.ask(key("app.N0.T2"), "PUT", bytes(changed), **headers["app.N0.T2"])
+    server.ask(key("app.N1.T1"), "PUT", contents["app.N1.T1"][:-5], **headers["app.N1.T1"])
+    server.ask(key("app.N0.T1"), "PUT", contents["app.N0.T1"],
+               **headers["app.N0.T1"] | {"x-amz-meta-stdchk-crc32c": "no checksums"})
     server.ask(f"{prefix}/run/../escape", "PUT", b"no path")
     server.ask(f"{prefix}/run/plain", "PUT", b"of no pool")
     other = without_drain(tmp_path, server)
     try:
         other.up("--policy", "images=2", benefactors=2, memory="256M", drain=False)
-        found = stage_in(other, "--all", pool.drain, wrong=1)
-        assert found["bad"][0]["path"].endswith("run/app.N0.T2")
-        assert "is not what its metadata says" in found["bad"][0]["fault"]
-        assert not (other.mount / "run/app.N0.T2").exists()
+        bad = ["app.N0.T1", "app.N0.T2", "app.N1.T1"]
+        found = stage_in(other, "--all", pool.drain, wrong=bad)
+        assert found["faults"] == {"app.N0.T1": "has an entry in its metadata that is damaged",
+                                   "app.N0.T2": "is not what its metadata says",
+                                   "app.N1.T1": "is not what its metadata says"}
+        for name in bad:
+            assert not (other.mount / "run" / name).exists()
         assert not (other.mount / "escape").exists()
         assert (other.mount / "run/app.N1.T2").read_bytes() == contents["app.N1.T2"]
         assert (other.mount / "run/plain").read_bytes() == b"of no pool" and found["unlisted"] == 1
-        # The image is repaired in the store: only the rest of it is fetched.
-        server.ask(key, "PUT", contents["app.N0.T2"], **headers)
+        # The images are repaired in the store. Only these are fetched.
+        for name in bad:
+            server.ask(key(name), "PUT", contents[name], **headers[name])
         before = len(server.requests())
         stage_in(other, "--all", pool.drain)
-        assert read_keys(server, before) == {"run/app.N0.T2", "run/plain"}
-        assert (other.mount / "run/app.N0.T2").read_bytes() == contents["app.N0.T2"]
+        assert read_keys(server, before) == {"run/plain", *(f"run/{name}" for name in bad)}
+        for name in bad:
+            assert (other.mount / "run" / name).read_bytes() == contents[name]
         none = other.stdchk("stage-in", "--set", "none.*.T1", pool.drain, check=False)
         assert none.returncode == 2 and "no file in" in none.stderr
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_stage_in_says_what_the_store_did(pool, store, tmp_path):
+    server, prefix = store
+    contents, _ = drained_run(pool)
+    other = without_drain(tmp_path, server)
+    try:
+        other.up("--policy", "images=2", benefactors=2, memory="256M", drain=False)
+        to = other.mount
+        for fault, said in {"redirect": "answers 307", "shifted": "another range"}.items():
+            server.faults({"kind": fault, "count": 1, "method": "GET", "match": "app.N1.T2"})
+            found = stage_in(other, "--to", to, f"{pool.drain}/run", wrong=["app.N1.T2"])
+            assert said in found["faults"]["app.N1.T2"]
+            assert not server.faults_left() and not (to / "app.N1.T2").exists()
+        # The store answers no request for the rest of a file.
+        server.faults({"kind": "503", "count": 10**6, "method": "GET", "match": "app.N1.T2"})
+        begun = time.monotonic()
+        found = stage_in(other, "--to", to, f"{pool.drain}/run", wrong=["app.N1.T2"])
+        assert "repeated until the deadline" in found["faults"]["app.N1.T2"]
+        assert time.monotonic() - begun < 100
+        assert not (to / "app.N1.T2").exists()
+        assert (to / "app.N0.T2").read_bytes() == contents["app.N0.T2"]
+        # The refusals of the listing and of a look.
+        for match in ("list-type", "T2"):
+            server.faults({"kind": "forged", "count": 2, "match": match})
+            refused = other.stdchk("stage-in", f"{pool.drain}/run", check=False)
+            assert refused.returncode == 2 and "AccessDenied" in refused.stderr
+        server.faults()
+        refused = other.stdchk("stage-in", "s3://no-such-bucket/run", check=False)
+        assert refused.returncode == 2 and "NoSuchBucket" in refused.stderr
+        refused = other.stdchk("stage-in", f"{pool.drain}/none", check=False)
+        assert refused.returncode == 2 and "no file in" in refused.stderr
+        stage_in(other, "--to", to, f"{pool.drain}/run")
+        assert (to / "app.N1.T2").read_bytes() == contents["app.N1.T2"]
         other.down()
     finally:
         other.clean()

@@ -56,6 +56,9 @@ struct Loading {
   std::string reason;   ///< of a failed read
   std::uint64_t checked_bytes = 0;
   std::uint64_t present_bytes = 0;  ///< which the pool had already
+  /// Commits the file again even if the pool has it: earlier timesteps were written before.
+  bool commits_again = false;
+  bool is_new = false;  ///< a new version was committed
 
   std::string name() const { return fs::path(relative).filename().string(); }
 };
@@ -146,6 +149,21 @@ Result<std::vector<std::byte>> read_drained(const Copying& of, std::uint64_t at,
   return fail(is_other ? Code::kStale : Code::kSystem, "stage_in.read");
 }
 
+/// Reads bytes that have a checksum: those of the pool, or else those of the drained file.
+Result<std::vector<std::byte>> read_listed(const Copying& of, std::uint64_t at, std::size_t length,
+                                           std::uint64_t& present) {
+  if (of.present) {
+    auto bytes = of.present->read(at, length);
+    if (!bytes.empty()) {
+      present += length;
+      return bytes;
+    }
+  }
+  auto bytes = read_drained(of, at, length);
+  if (bytes && bytes->empty()) return fail(Code::kSystem, "stage_in.read");
+  return bytes;
+}
+
 /// Copies the bytes without a checksum between two pieces. Leaves holes out.
 Status copy_unchecked(const Copying& of, client::File& file, std::uint64_t from, std::uint64_t to) {
   while (const auto data = of.source.next_data(from, to)) {
@@ -162,13 +180,13 @@ Status copy_unchecked(const Copying& of, client::File& file, std::uint64_t from,
 
 /// Copies a piece in blocks: long pieces are longer than memory. Returns false when its bytes do not
 /// have the checksum; they are in the uncommitted file then.
-Result<bool> copy_blocks(Copying& of, client::File& file, const ManifestPiece& piece) {
+Result<bool> copy_blocks(Copying& of, client::File& file, const ManifestPiece& piece,
+                         std::uint64_t& present) {
   std::uint32_t crc = 0;
   for (std::uint64_t done = 0; done < piece.length;) {
     const std::size_t length = std::min<std::uint64_t>(kBlockBytes, piece.length - done);
-    const auto bytes = read_drained(of, piece.offset + done, length);
+    const auto bytes = read_listed(of, piece.offset + done, length, present);
     if (!bytes) return fail(bytes.error());
-    if (bytes->empty()) return fail(Code::kSystem, "stage_in.read");
     crc = crc32c(crc, *bytes);
     if (auto written = write_data(of, file, piece.offset + done, *bytes); !written) {
       return fail(written.error());
@@ -180,19 +198,13 @@ Result<bool> copy_blocks(Copying& of, client::File& file, const ManifestPiece& p
   return crc == piece.crc;
 }
 
-Result<bool> copy_piece(Copying& of, client::File& file, const ManifestPiece& piece) {
-  if (piece.length > kBlockBytes && piece.name.empty()) return copy_blocks(of, file, piece);
-  if (of.present) {
-    const auto bytes = of.present->read(piece.offset, piece.length);
-    if (matches_manifest(piece, bytes, of.namer)) {
-      of.loading.present_bytes += piece.length;
-      if (auto written = write_data(of, file, piece.offset, bytes); !written) {
-        return fail(written.error());
-      }
-      return true;
-    }
+/// Returns false when the bytes do not have the checksum.
+Result<bool> copy_piece(Copying& of, client::File& file, const ManifestPiece& piece,
+                        std::uint64_t& present) {
+  if (piece.length > kBlockBytes && piece.name.empty()) {
+    return copy_blocks(of, file, piece, present);
   }
-  const auto bytes = read_drained(of, piece.offset, piece.length);
+  const auto bytes = read_listed(of, piece.offset, piece.length, present);
   if (!bytes) return fail(bytes.error());
   if (!matches_manifest(piece, *bytes, of.namer)) return false;
   if (auto written = write_data(of, file, piece.offset, *bytes); !written) {
@@ -206,11 +218,19 @@ Status copy_checked(Copying& of, client::File& file) {
   std::uint64_t at = 0;
   for (const ManifestPiece& piece : said.pieces) {
     if (auto copied = copy_unchecked(of, file, at, piece.offset); !copied) return copied;
-    for (int reads = 1;; ++reads) {
-      const auto is_right = copy_piece(of, file, piece);
+    for (int reads = 0;;) {
+      std::uint64_t present = 0;
+      const auto is_right = copy_piece(of, file, piece, present);
       if (!is_right) return fail(is_right.error());
-      if (*is_right) break;
-      if (reads == of.traits.reads_max) return fail(Code::kCorrupt, "stage_in.verify");
+      if (*is_right) {
+        of.loading.present_bytes += present;
+        break;
+      }
+      // The pool has another content. This is no fault of the drained file.
+      if (present == 0 && ++reads >= of.traits.reads_max) {
+        return fail(Code::kCorrupt, "stage_in.verify");
+      }
+      of.present.reset();
     }
     at = std::max(at, piece.offset + piece.length);
     of.loading.checked_bytes += piece.length;
@@ -218,6 +238,15 @@ Status copy_checked(Copying& of, client::File& file) {
   if (auto copied = copy_unchecked(of, file, at, said.size_bytes); !copied) return copied;
   // The file may end with a hole.
   return file.truncate(said.size_bytes);
+}
+
+/// Compares the drained file with what it was when it was opened.
+Status check_unchanged(const Copying& of) {
+  const auto is_unchanged = of.source.is_unchanged();
+  if (is_unchanged && *is_unchanged) return {};
+  if (is_unchanged) return fail(Code::kStale, "stage_in.read");
+  of.loading.reason = is_unchanged.error().text;
+  return fail(Code::kSystem, "stage_in.read");
 }
 
 /// Returns true when the pool's memory has all bytes of the file, with its checksums.
@@ -286,12 +315,15 @@ Status copy(client::Filesystem& filesystem, Copying& of, const std::optional<Att
                   : filesystem.create(loading.folder, loading.name(), flags, owner);
   if (!file) return fail(file.error());
   loading.checked_bytes = loading.present_bytes = 0;
+  loading.reason.clear();
   of.leaves_holes = of.traits.zeros_are_holes && !own;
   Status done = copy_checked(of, **file);
   const bool is_checked = loading.checked_bytes >= loading.said.size_bytes;
   // Some bytes have no checksum, or the file ends too early.
-  const bool is_doubtful = done ? own || !is_checked : done.error().code == Code::kSystem;
-  if (is_doubtful && !of.source.is_unchanged()) done = fail(Code::kStale, "stage_in.read");
+  const bool is_short = !done && done.error().code == Code::kSystem && loading.reason.empty();
+  if (is_short || (done && (own || !is_checked))) {
+    if (auto same = check_unchanged(of); !same) done = same;
+  }
   if (done && own) done = (*file)->commit_as(own->version);
   if (!done) (*file)->abort();
   const FileId id = (*file)->id();
@@ -353,13 +385,14 @@ void load(client::Filesystem& filesystem, const DrainedSource& from, Loading& lo
   const SourceFile& source = **opened;
   Copying of{from.traits(), source, loading, namer, {}, false};
   if (of.traits.is_slow) of.present = PoolCopy::find(filesystem, loading, source.status());
-  if (of.present && is_present(of)) {
+  if (of.present && !loading.commits_again && is_present(of)) {
     loading.checked_bytes = loading.present_bytes = loading.said.size_bytes;
     return;
   }
   std::optional<Attributes> own;
   if (as == LoadAs::kWhatItIs) own = drained_as(filesystem, from, loading, source.status());
   const Status done = copy(filesystem, of, own);
+  loading.is_new = done && !own;
   if (done) return;
   if (own && done.error().code == Code::kStale) {
     const auto now = filesystem.lookup_fresh(loading.folder, loading.name());
@@ -465,7 +498,8 @@ Outcome<std::vector<std::vector<Loading>>> choose(const StageInOptions& options,
 }
 
 /// Prints what was loaded, and the number of folders that were made. Returns the exit status.
-int report(const std::vector<Loading>& all, std::size_t folders, double seconds, bool json) {
+int report(const std::vector<Loading>& all, const DrainedSource::Traits& traits,
+           std::size_t folders, double seconds, bool json) {
   Faults bad(json);
   std::size_t unlisted = 0;
   std::size_t links = 0;
@@ -500,7 +534,8 @@ int report(const std::vector<Loading>& all, std::size_t folders, double seconds,
     if (links > 0) fmt::print("{} symbolic links\n", links);
     if (folders > 0) fmt::print("{} folders made\n", folders);
     if (unlisted > 0) {
-      fmt::print("{} of the files are in no manifest, and were loaded without a check\n", unlisted);
+      fmt::print("{} of the files {}, and were loaded without a check\n", unlisted,
+                 traits.unlisted);
     }
   }
   return bad.exit_status();
@@ -523,8 +558,10 @@ int run_stage_in(const StageInOptions& options) {
   const std::string drain = located->filesystem->config().drain_directory;
   const fs::path place = options.to.empty() ? (*from)->place_in(drain) : std::string();
   StagedFolders folders(*located->filesystem, **from, located->attributes.id, place.string());
+  bool is_any_new = false;
   for (std::vector<Loading>& turn : *turns) {
     for (Loading& one : turn) {
+      one.commits_again = is_any_new;
       const bool is_folder = one.kind == LoadingKind::kFolder;
       const auto folder =
           folders.folder(is_folder ? one.relative : fs::path(one.relative).parent_path().string());
@@ -541,11 +578,12 @@ int run_stage_in(const StageInOptions& options) {
         load(*located->filesystem, **from, one, namer, LoadAs::kWhatItIs);
       };
     });
+    is_any_new = is_any_new || std::ranges::any_of(turn, &Loading::is_new);
     std::ranges::move(turn, std::back_inserter(all));
   }
   if (auto set = folders.set_times(); !set) return complain(set.error().text);
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  return report(all, folders.made(), seconds, options.json);
+  return report(all, (*from)->traits(), folders.made(), seconds, options.json);
 }
 
 }  // namespace stdchk::tools

@@ -30,7 +30,7 @@ class DirectoryFile final : public SourceFile {
     return stdchk::next_data(file_.file.get(), from, to);
   }
   /// A writer can restore st_mtim, but not st_ctim.
-  bool is_unchanged() const override {
+  Outcome<bool> is_unchanged() const override {
     const auto now = root_.status(path_);
     const struct stat& before = file_.status;
     return now && is_same_file(*now, before) && now->st_size == before.st_size &&
@@ -82,7 +82,7 @@ class DirectorySource final : public DrainedSource {
  private:
   const std::string path_;
   const DrainFolder root_;
-  const Traits traits_{limits::kMiB, false, false, 1, "the manifest"};
+  const Traits traits_{limits::kMiB, false, false, 1, "the manifest", "are in no manifest"};
 };
 
 std::vector<std::string> DirectorySource::policies_above() const {

@@ -29,8 +29,8 @@ class SourceFile {
   virtual Outcome<std::vector<std::byte>> read(std::uint64_t offset, std::size_t length) const = 0;
   /// As next_data() of core/files.
   virtual std::optional<DataRange> next_data(std::uint64_t from, std::uint64_t to) const = 0;
-  /// Returns true when its path still names the same, unchanged file.
-  virtual bool is_unchanged() const = 0;
+  /// Returns true when its path still names the same, unchanged file. Error: that cannot be found out.
+  virtual Outcome<bool> is_unchanged() const = 0;
 };
 
 /// A DrainedSource is a tree of drained files: a folder of a drain directory, or a prefix of an object
@@ -52,6 +52,7 @@ class DrainedSource {
     /// Times that a range is read whose bytes differ from their checksum.
     int reads_max = 1;
     std::string checksums;  ///< where the checksums are, for messages
+    std::string unlisted;   ///< why a file has none, for messages
   };
 
   virtual ~DrainedSource() = default;

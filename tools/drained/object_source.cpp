@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
 #include "core/files/drain_manifest.h"
 #include "core/messages/messages.h"
 #include "core/objects/in_parallel.h"
@@ -38,9 +39,11 @@ tl::unexpected<Problem> absent(const std::string& path) {
 /// An Entry is an object of the listing, with its metadata.
 struct Entry {
   std::string key;
-  ObjectStore::Found found;
+  ObjectStore::Found found;  ///< without its metadata
   std::optional<ObjectAttributes> attributes;
-  std::string target;  ///< of a symbolic link
+  bool is_damaged = false;         ///< a pool's metadata cannot be understood
+  std::string target;              ///< of a symbolic link
+  std::optional<Problem> refusal;  ///< why that target is unknown
 
   ObjectKind kind() const { return attributes ? attributes->kind : ObjectKind::kFile; }
   struct stat status() const {
@@ -71,72 +74,109 @@ struct Entry {
   }
 };
 
-/// The parts that a source and its open files share.
-struct Shared {
-  std::shared_ptr<const Clock> clock;  // outlives the store
-  std::shared_ptr<ObjectStore> store;
-  std::uint32_t requests = 1;
-  std::atomic<std::uint32_t> open_files{0};
+/// A StoreLine asks the store for a source and its open files. When a request has waited in vain for
+/// its whole time, and the store answered no other request meanwhile, the store is lost: a load of
+/// many files must not wait for each of them.
+///
+/// Threads: any.
+class StoreLine {
+ public:
+  StoreLine(std::shared_ptr<ObjectStore> store, std::shared_ptr<const Clock> clock,
+            std::uint32_t requests)
+      : clock_(std::move(clock)), store_(std::move(store)), requests_(std::max(1U, requests)) {}
 
-  Time deadline() const { return clock->now() + kPatience; }
+  std::uint32_t requests() const { return requests_; }
+
+  /// Returns request(store, deadline).
+  template <class Request>
+  auto ask(const Request& request) -> decltype(request(std::declval<ObjectStore&>(), Time())) {
+    const Time begun = clock_->now();
+    {
+      const MutexLock lock(mutex_);
+      if (lost_) return problem(*lost_);
+    }
+    auto answer = request(*store_, begun + kPatience);
+    const bool is_silent = !answer && answer.error().error.code == Code::kDeadline;
+    const MutexLock lock(mutex_);
+    if (!is_silent) {
+      answered_ = clock_->now();
+    } else if (!answered_ || *answered_ < begun) {
+      lost_ = answer.error();
+    }
+    return answer;
+  }
+
+  std::atomic<std::uint32_t> open_files{0};  ///< share the requests
+
+ private:
+  const std::shared_ptr<const Clock> clock_;  // outlives the store
+  const std::shared_ptr<ObjectStore> store_;
+  const std::uint32_t requests_;
+  Mutex mutex_;
+  std::optional<Time> answered_ STDCHK_GUARDED_BY(mutex_);  ///< time of the newest answer
+  std::optional<Problem> lost_ STDCHK_GUARDED_BY(mutex_);
 };
 
 class ObjectFile final : public SourceFile {
  public:
-  ObjectFile(std::shared_ptr<Shared> shared, const Entry& entry)
-      : shared_(std::move(shared)), entry_(entry), status_(entry.status()) {
-    ++shared_->open_files;
+  ObjectFile(std::shared_ptr<StoreLine> line, const Entry& entry)
+      : line_(std::move(line)), entry_(entry), status_(entry.status()) {
+    ++line_->open_files;
   }
-  ~ObjectFile() override { --shared_->open_files; }
+  ~ObjectFile() override { --line_->open_files; }
   ObjectFile(const ObjectFile&) = delete;
   ObjectFile& operator=(const ObjectFile&) = delete;
 
   const struct stat& status() const override { return status_; }
-  Outcome<std::vector<std::byte>> read(std::uint64_t offset, std::size_t length) const override {
-    const std::uint64_t size = entry_.found.size_bytes;
-    std::vector<std::byte> bytes(std::min<std::uint64_t>(length, size - std::min(size, offset)));
-    const std::uint64_t count = (bytes.size() + kRequestBytes - 1) / kRequestBytes;
-    // All open files share the requests.
-    const std::uint32_t at_once =
-        std::max(1U, shared_->requests / std::max(1U, shared_->open_files.load()));
-    const auto read_part = [&](std::size_t i) -> Outcome<void> {
-      const std::uint64_t begin = i * kRequestBytes;
-      const auto part =
-          std::span(bytes).subspan(begin, std::min(kRequestBytes, bytes.size() - begin));
-      return shared_->store->get(entry_.key, {offset + begin, part, entry_.found.etag},
-                                 shared_->deadline());
-    };
-    if (auto done = in_parallel(count, at_once, read_part); !done) {
-      Problem why = done.error();
-      if (why.error.os_errno == EEXIST || is_absent(why)) why.error.os_errno = ESTALE;
-      return problem(std::move(why));
-    }
-    return bytes;
-  }
+  Outcome<std::vector<std::byte>> read(std::uint64_t offset, std::size_t length) const override;
   std::optional<DataRange> next_data(std::uint64_t from, std::uint64_t to) const override {
     if (from >= to) return std::nullopt;
     return DataRange{from, to};
   }
-  bool is_unchanged() const override {
-    const auto now = shared_->store->find(entry_.key, shared_->deadline());
-    return now && now->etag == entry_.found.etag && now->size_bytes == entry_.found.size_bytes;
-  }
+  Outcome<bool> is_unchanged() const override;
 
  private:
-  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<StoreLine> line_;
   const Entry entry_;
   const struct stat status_;
 };
+
+Outcome<std::vector<std::byte>> ObjectFile::read(std::uint64_t offset, std::size_t length) const {
+  const std::uint64_t size = entry_.found.size_bytes;
+  std::vector<std::byte> bytes(std::min<std::uint64_t>(length, size - std::min(size, offset)));
+  const std::uint64_t count = (bytes.size() + kRequestBytes - 1) / kRequestBytes;
+  const std::uint32_t at_once =
+      std::max(1U, line_->requests() / std::max(1U, line_->open_files.load()));
+  const auto read_part = [&](std::size_t i) -> Outcome<void> {
+    const std::uint64_t begin = i * kRequestBytes;
+    const auto part =
+        std::span(bytes).subspan(begin, std::min(kRequestBytes, bytes.size() - begin));
+    return line_->ask([&](ObjectStore& store, Time deadline) {
+      return store.get(entry_.key, {offset + begin, part, entry_.found.etag}, deadline);
+    });
+  };
+  if (auto done = in_parallel(count, at_once, read_part); !done) {
+    Problem why = done.error();
+    if (why.error.os_errno == EEXIST || is_absent(why)) why.error.os_errno = ESTALE;
+    return problem(std::move(why));
+  }
+  return bytes;
+}
+
+Outcome<bool> ObjectFile::is_unchanged() const {
+  const auto now = line_->ask(
+      [this](ObjectStore& store, Time deadline) { return store.find(entry_.key, deadline); });
+  if (!now && is_absent(now.error())) return false;
+  if (!now) return problem(now.error());
+  return now->etag == entry_.found.etag && now->size_bytes == entry_.found.size_bytes;
+}
 
 class ObjectSource final : public DrainedSource {
  public:
   ObjectSource(ObjectPlace place, std::shared_ptr<ObjectStore> store,
                std::shared_ptr<const Clock> clock, std::uint32_t requests)
-      : place_(std::move(place)), shared_(std::make_shared<Shared>()) {
-    shared_->store = std::move(store);
-    shared_->clock = std::move(clock);
-    shared_->requests = std::max(1U, requests);
-  }
+      : place_(std::move(place)),
+        line_(std::make_shared<StoreLine>(std::move(store), std::move(clock), requests)) {}
   /// Lists the objects, and looks at each.
   Outcome<void> load();
 
@@ -151,12 +191,13 @@ class ObjectSource final : public DrainedSource {
   Outcome<FoundLink> link(const std::string& path) const override {
     const Entry* const entry = find(files_, path);
     if (entry == nullptr || entry->kind() != ObjectKind::kSymlink) return absent(path);
+    if (entry->refusal) return problem(*entry->refusal);
     return FoundLink{entry->target, entry->status()};
   }
   Outcome<std::unique_ptr<SourceFile>> open(const std::string& path) const override {
     const Entry* const entry = find(files_, path);
     if (entry == nullptr || entry->kind() != ObjectKind::kFile) return absent(path);
-    return std::make_unique<ObjectFile>(shared_, *entry);
+    return std::make_unique<ObjectFile>(line_, *entry);
   }
   Outcome<std::string> policy_text(const std::string& folder) const override {
     auto found = link(folder.empty() ? kPolicyLinkName : folder + "/" + kPolicyLinkName);
@@ -195,8 +236,8 @@ class ObjectSource final : public DrainedSource {
   bool is_left_out(const std::string& path) const;
 
   const ObjectPlace place_;
-  const std::shared_ptr<Shared> shared_;
-  const Traits traits_{kReadBytes, true, true, kReadsMax, "its metadata"};
+  const std::shared_ptr<StoreLine> line_;
+  const Traits traits_{kReadBytes, true, true, kReadsMax, "its metadata", "are of no pool"};
   Entries files_;    ///< also links, FIFOs and sockets
   Entries folders_;  ///< folders with an object; the empty path is the prefix itself
   std::set<std::string> all_folders_;  ///< also those without an object
@@ -205,26 +246,32 @@ class ObjectSource final : public DrainedSource {
 Outcome<void> ObjectSource::list(std::vector<std::pair<std::string, Entry>>& to) const {
   const std::string below = place_.prefix.empty() ? "" : place_.prefix + "/";
   const std::string temporary = std::string(msg::kTemporaryFolder) + "/";
-  return each_object(
-      *shared_->store, below, [this] { return shared_->deadline(); },
-      [&](const ObjectStore::Listed& object) {
-        const std::string path = object.key.substr(below.size());
-        if (path.starts_with(temporary)) return true;
-        const std::string plain = path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
-        if (!plain.empty() && !is_file_path(plain)) {
-          fmt::print(stderr, "stdchk: an object below {} is left out: its key is no path\n",
-                     place_.name());
-        } else {
-          Entry entry;
-          entry.key = object.key;
-          to.emplace_back(path, std::move(entry));
-        }
-        return true;
-      });
+  std::string from;
+  do {
+    const auto page = line_->ask(
+        [&](ObjectStore& store, Time deadline) { return store.list(below, from, deadline); });
+    if (!page) return problem(page.error());
+    for (const ObjectStore::Listed& object : page->objects) {
+      const std::string path = object.key.substr(below.size());
+      if (path.starts_with(temporary)) continue;
+      const std::string plain = path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
+      if (!plain.empty() && !is_file_path(plain)) {
+        fmt::print(stderr, "stdchk: an object below {} is left out: its key is no path\n",
+                   place_.name());
+        continue;
+      }
+      Entry entry;
+      entry.key = object.key;
+      to.emplace_back(path, std::move(entry));
+    }
+    from = page->next;
+  } while (!from.empty());
+  return {};
 }
 
 Outcome<void> ObjectSource::look(Entry& entry) const {
-  auto found = shared_->store->find(entry.key, shared_->deadline());
+  auto found = line_->ask(
+      [&](ObjectStore& store, Time deadline) { return store.find(entry.key, deadline); });
   if (!found && is_absent(found.error())) {
     entry.key.clear();  // was removed meanwhile
     return {};
@@ -232,17 +279,28 @@ Outcome<void> ObjectSource::look(Entry& entry) const {
   if (!found) return problem(found.error());
   entry.found = std::move(*found);
   entry.attributes = ObjectAttributes::parse(entry.found.metadata);
+  entry.is_damaged = entry.attributes ? entry.attributes->crcs.empty() &&
+                                            entry.found.metadata.contains("stdchk-crc32c")
+                                      : entry.found.metadata.contains("stdchk-kind");
+  entry.found.metadata.clear();  // many objects: it is 2 KiB of each
   if (entry.kind() != ObjectKind::kSymlink) return {};
-  auto text = get_text(*shared_->store, entry.key, limits::kSymlinkBytesMax, shared_->deadline());
-  if (!text) return problem(text.error());
-  entry.target = std::move(*text);
+  auto text = line_->ask([&](ObjectStore& store, Time deadline) {
+    return get_text(store, entry.key, limits::kSymlinkBytesMax, deadline);
+  });
+  if (text) {
+    entry.target = std::move(*text);
+  } else if (text.error().error.code == Code::kDeadline) {
+    return problem(text.error());
+  } else {
+    entry.refusal = text.error();
+  }
   return {};
 }
 
 Outcome<void> ObjectSource::load() {
   std::vector<std::pair<std::string, Entry>> all;
   if (auto listed = list(all); !listed) return listed;
-  auto looked = in_parallel(all.size(), shared_->requests,
+  auto looked = in_parallel(all.size(), line_->requests(),
                             [&](std::size_t i) { return look(all[i].second); });
   if (!looked) return looked;
   for (auto& [path, entry] : all) {
@@ -277,7 +335,9 @@ ManifestFile ObjectSource::described(const std::string& path, const Entry& entry
   out.path = place_.name() + "/" + path;
   out.below = path;
   out.size_bytes = entry.found.size_bytes;
-  out.unlisted = !entry.attributes;
+  out.damaged = entry.is_damaged || out.size_bytes > ObjectStore::kObjectBytesMax;
+  if (out.damaged) return out;
+  out.unlisted = !entry.attributes || (entry.attributes->crcs.empty() && out.size_bytes > 0);
   if (out.unlisted || entry.attributes->crcs.empty()) return out;
   const std::uint64_t range = entry.attributes->range_bytes;
   const std::uint64_t count = out.size_bytes / range + (out.size_bytes % range == 0 ? 0 : 1);
@@ -308,9 +368,10 @@ std::vector<std::string> ObjectSource::policies_above() const {
   std::size_t end = 0;
   for (std::string above; !place_.prefix.empty();) {
     const std::string key = above.empty() ? kPolicyLinkName : above + "/" + kPolicyLinkName;
-    if (auto text = get_text(*shared_->store, key, kPolicyBytesMax, shared_->deadline())) {
-      out.push_back(std::move(*text));
-    }
+    auto text = line_->ask([&](ObjectStore& store, Time deadline) {
+      return get_text(store, key, kPolicyBytesMax, deadline);
+    });
+    if (text) out.push_back(std::move(*text));
     end = place_.prefix.find('/', end == 0 ? 0 : end + 1);
     if (end == std::string::npos) break;
     above = place_.prefix.substr(0, end);
