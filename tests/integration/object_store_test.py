@@ -680,7 +680,7 @@ def test_stage_in_says_what_the_store_did(pool, store, tmp_path):
         assert time.monotonic() - begun < 100
         assert not (to / "app.N1.T2").exists()
         assert (to / "app.N0.T2").read_bytes() == contents["app.N0.T2"]
-        # The refusals of the listing and of a look.
+        # The store refuses the listing, then the look at an object.
         for match in ("list-type", "T2"):
             server.faults({"kind": "forged", "count": 2, "match": match})
             refused = other.stdchk("stage-in", f"{pool.drain}/run", check=False)

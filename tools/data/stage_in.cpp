@@ -240,7 +240,7 @@ Status copy_checked(Copying& of, client::File& file) {
   return file.truncate(said.size_bytes);
 }
 
-/// Compares the drained file with what it was when it was opened.
+/// Fails if the drained file was replaced since the load opened it.
 Status check_unchanged(const Copying& of) {
   const auto is_unchanged = of.source.is_unchanged();
   if (is_unchanged && *is_unchanged) return {};

@@ -30,6 +30,8 @@ constexpr std::uint64_t kRequestBytes = 4 * limits::kMiB;
 constexpr std::uint64_t kReadBytes = 16 * limits::kMiB;
 constexpr int kReadsMax = 3;
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+/// The store may say any time. This one fits into 64 bits as nanoseconds.
+constexpr std::int64_t kTimeMaxS = 9'000'000'000;
 constexpr std::size_t kPolicyBytesMax = limits::kSymlinkBytesMax;
 
 tl::unexpected<Problem> absent(const std::string& path) {
@@ -67,16 +69,19 @@ struct Entry {
     out.st_uid = attributes ? attributes->uid : ::geteuid();
     out.st_gid = attributes ? attributes->gid : ::getegid();
     out.st_size = static_cast<off_t>(found.size_bytes);
-    const std::int64_t ns = attributes ? attributes->mtime_ns : found.changed_s * kNsPerSecond;
+    const std::int64_t changed_s = std::clamp<std::int64_t>(found.changed_s, 0, kTimeMaxS);
+    const std::int64_t ns = attributes ? std::clamp(attributes->mtime_ns, -kTimeMaxS * kNsPerSecond,
+                                                    kTimeMaxS * kNsPerSecond)
+                                       : changed_s * kNsPerSecond;
     const std::int64_t part = (ns % kNsPerSecond + kNsPerSecond) % kNsPerSecond;
     out.st_mtim = {(ns - part) / kNsPerSecond, part};
     return out;
   }
 };
 
-/// A StoreLine asks the store for a source and its open files. When a request has waited in vain for
-/// its whole time, and the store answered no other request meanwhile, the store is lost: a load of
-/// many files must not wait for each of them.
+/// A StoreLine asks the store for a source and its open files. Suppose that a request waits in vain for its
+/// whole time, and the store answers no other request meanwhile. Then the store is lost, and later
+/// requests fail at once: a load of many files must not wait for each.
 ///
 /// Threads: any.
 class StoreLine {

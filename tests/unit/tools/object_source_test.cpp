@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -146,6 +147,18 @@ TEST_CASE("damaged metadata make a damaged file, not one without checksums") {
   REQUIRE(tree);
   REQUIRE(tree->files.size() == 5);
   for (const ManifestFile& file : tree->files) CHECK(file.damaged);
+}
+
+TEST_CASE("a time that no clock shows is a time nevertheless") {
+  const Place place;
+  ObjectAttributes attributes = attributes_of(ObjectKind::kFile);
+  attributes.mtime_ns = std::numeric_limits<std::int64_t>::min();
+  place.put("x", {}, attributes.metadata());
+  const auto source = place.open();
+  REQUIRE(source);
+  const auto status = (*source)->status("x");
+  REQUIRE(status);
+  CHECK(to_ns(status->st_mtim) == -9'000'000'000'000'000'000);
 }
 
 TEST_CASE("an object that was replaced is not read as the one that was looked at") {
