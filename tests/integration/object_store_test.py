@@ -39,7 +39,7 @@ class Server:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def faults(self, *faults):
         request = urllib.request.Request(f"{self.endpoint}/-/faults", json.dumps(faults).encode(), method="POST")
@@ -530,7 +530,7 @@ def stage_in(pool, *options, wrong=()):
 def newest_set(pool):
     """Returns the name of the set that `latest` names."""
     sets = json.loads(pool.stdchk("set", "list", "--json", pool.mount).stdout)["sets"]
-    return [one["name"] for one in sets if one["latest"]]
+    return [one["set"] for one in sets if one["latest"]]
 
 
 def read_keys(server, before):
@@ -681,7 +681,7 @@ def test_stage_in_says_what_the_store_did(pool, store, tmp_path):
         assert not (to / "app.N1.T2").exists()
         assert (to / "app.N0.T2").read_bytes() == contents["app.N0.T2"]
         # The store refuses the listing, then the look at an object.
-        for match in ("list-type", "T2"):
+        for match in ("list-type", "app.N0.T2"):
             server.faults({"kind": "forged", "count": 2, "match": match})
             refused = other.stdchk("stage-in", f"{pool.drain}/run", check=False)
             assert refused.returncode == 2 and "AccessDenied" in refused.stderr
