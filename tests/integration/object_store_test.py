@@ -558,16 +558,16 @@ def drained_run(pool):
     for step in (1, 2):
         for rank in (0, 1):
             name = f"app.N{rank}.T{step}"
-            contents[name] = os.urandom(17 * MIB + rank)
-            if rank == 1:  # a hole
+            contents[name] = os.urandom((1 if step == 1 else 17) * MIB + rank)
+            if rank == 1 and step == 2:  # a hole
                 contents[name] = contents[name][:MIB] + bytes(8 * MIB) + contents[name][9 * MIB:]
             (run_folder / name).write_bytes(contents[name])
     os.chmod(run_folder / "app.N0.T2", 0o640)
     os.chown(run_folder / "app.N0.T2", 1234, 5678)
     os.symlink("app.N0.T1", run_folder / "first")
-    drain(pool)
+    drain(pool, seconds=180)
     wait_until((run_folder / "latest").is_symlink, "the link of the newest set")
-    drain(pool)
+    drain(pool, seconds=180)
     status = {name: (run_folder / name).lstat() for name in [*contents, "first", "empty"]}
     pool.down()
     return contents, status
