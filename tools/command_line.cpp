@@ -323,9 +323,14 @@ void describe(Options& options, StageInOptions& stage) {
             "folder, or all")
       .command_line_only();
   options.flag("--all", stage.all, "load all files of all sets").command_line_only();
-  options.count("--readers", stage.readers, 1, 1024, "number of files that are loaded at once")
+  options
+      .count("--readers", stage.readers, 1, 1024,
+             "number of files, or of requests to an object store, at once")
       .command_line_only();
-  options.argument("DIR", stage.path, "a drain directory, or a folder in it").required();
+  options.text("--drain-endpoint", stage.endpoint, "URL",
+               "address of an object store that is not Amazon's");
+  options.argument("DIR", stage.path, "a drain directory, a folder in it, or s3://BUCKET/PREFIX")
+      .required();
 }
 
 /// Options of RestartOptions or RestartTestOptions.

@@ -223,7 +223,7 @@ void add_files(Subcommands& commands, const std::string& invoked_as) {
   commands.add<VerifyOptions>("verify", "Compares drained files with the manifests beside them.",
                               run_verify);
   commands.add<StageInOptions>(
-      "stage-in", "Loads a drained set into a pool, verified against its manifest.", run_stage_in);
+      "stage-in", "Loads a drained set into a pool, compared with its checksums.", run_stage_in);
   commands.add<RestartOptions>(
       "restart", "Loads each rank's image, and waits until all ranks have their images.",
       [invoked_as](auto& restart) {

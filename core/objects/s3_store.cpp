@@ -155,7 +155,12 @@ Outcome<void> S3Store::get(const std::string& key, const Range& range, Time dead
     return problem(Code::kSystem, "objects.s3", EEXIST,
                    fmt::format("{} was replaced", of_->name_of(key)));
   }
-  if (answer->received_bytes == range.to.size() && is_of_range(*answer, range)) return {};
+  if (!is_of_range(*answer, range)) {
+    return problem(Code::kSystem, "objects.s3", EIO,
+                   fmt::format("{}: the object store sends another range than the bytes from {} on",
+                               of_->name_of(key), range.offset));
+  }
+  if (answer->received_bytes == range.to.size()) return {};
   return problem(Code::kSystem, "objects.s3", EIO,
                  fmt::format("{} has {} bytes at {} instead of {}", of_->name_of(key),
                              answer->received_bytes, range.offset, range.to.size()));

@@ -25,6 +25,7 @@ that are left, GET /-/requests the requests so far. Kinds:
     forged         the request is refused with a message of several lines
     foreign        the listing has a key that was not asked for
     shifted        the answer has the range one byte later
+    redirect       the answer names the server itself as the place of the object
     skew           the server's clock is an hour ahead from now on; "unskew" ends that
 """
 
@@ -223,6 +224,8 @@ class Proxy(http.server.BaseHTTPRequestHandler):
             begin, end = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"]).groups())
             status, headers, content = self.forward(body, {"Range": f"bytes={begin + 1}-{end + 1}"})
             return self.answer(status, headers, content)
+        if kind == "redirect":
+            return self.answer(307, {"Location": f"http://{self.headers['Host']}{self.path}"}, b"")
         if kind == "reset":
             return self.end_connection()
         if kind == "hang":

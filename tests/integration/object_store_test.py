@@ -39,7 +39,7 @@ class Server:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def faults(self, *faults):
         request = urllib.request.Request(f"{self.endpoint}/-/faults", json.dumps(faults).encode(), method="POST")
@@ -480,17 +480,17 @@ def test_the_commands_of_the_page(pool, store):
     server, _ = store
     page = (HERE.parent.parent / "docs/guide/object-stores.md").read_text()
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     environment = {name: value for name, value in pool.environment.items()
                    if not name.startswith(("AWS_", "STDCHK_DRAIN"))}
     environment.update(KEY="TESTKEY", SECRET=SECRET, ENDPOINT=server.endpoint, MOUNT=str(pool.mount),
                        PATH=f"{BIN}:{os.environ['PATH']}")
     sum_before = 'cksum $MOUNT/app.N0.T1\n'
     first = blocks[0].replace("stdchk drain", sum_before + "stdchk drain", 1)
-    done = subprocess.run(["bash", "-euc", first + blocks[1]], env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(["bash", "-euc", first + blocks[1] + blocks[2]], env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     sums = re.findall(r"^(\d+ 20971520) ", done.stdout, re.MULTILINE)
-    assert len(sums) == 2 and sums[0] == sums[1], done.stdout
+    assert len(sums) == 3 and len(set(sums)) == 1, done.stdout
     assert "1 files, 0 bad" in done.stdout
 
 
@@ -514,4 +514,208 @@ def test_up_says_what_is_wrong_with_the_store(pool, store):
     assert "write s3://BUCKET/PREFIX" in refusal()
     pool.drain = f"s3://{BUCKET}/{prefix}"
     assert "The endpoint of the object store must be" in refusal(STDCHK_DRAIN_ENDPOINT="http://key:secret@host")
-    assert run(BIN / "stdchk", "stage-in", pool.drain, check=False, env=pool.environment).returncode != 0
+
+
+def stage_in(pool, *options, wrong=()):
+    """Returns the report. `wrong` are the names of the files that must be bad."""
+    done = pool.stdchk("stage-in", "--json", *options, check=False, seconds=180)
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    found["faults"] = {pathlib.Path(bad["path"]).name: bad["fault"] for bad in found["bad"]}
+    assert found["faults"].keys() == set(wrong), found
+    assert done.returncode == (1 if wrong else 0)
+    return found
+
+
+def newest_set(pool):
+    """Returns the name of the set that `latest` names."""
+    sets = json.loads(pool.stdchk("set", "list", "--json", pool.mount).stdout)["sets"]
+    return [one["set"] for one in sets if one["latest"]]
+
+
+def read_keys(server, before):
+    """Returns the keys of the files whose bytes were read since then, below the prefix."""
+    lines = [line.split(" ")[1] for line in server.requests()[before:] if line.startswith("GET ")]
+    keys = {line.split("/", 3)[3] for line in lines if "?" not in line and ".stdchk" not in line}
+    return keys - {"run/first", "run/latest"}
+
+
+def without_drain(folder, server):
+    """Returns a pool that may ask the store, and drains nowhere."""
+    pool = Pool(folder)
+    give_credentials(pool, server)
+    pool.environment["AWS_ENDPOINT_URL_S3"] = pool.environment.pop("STDCHK_DRAIN_ENDPOINT")
+    return pool
+
+
+def drained_run(pool):
+    """Drains two sets of two images, a link, and folders; then ends the pool. Returns the contents."""
+    pool.up("--policy", "images=2", benefactors=2, memory="256M")
+    run_folder = pool.mount / "run"
+    run_folder.mkdir(mode=0o711)
+    (run_folder / "empty").mkdir(mode=0o750)
+    contents = {}
+    for step in (1, 2):
+        for rank in (0, 1):
+            name = f"app.N{rank}.T{step}"
+            contents[name] = os.urandom((1 if step == 1 else 17) * MIB + rank)
+            if rank == 1 and step == 2:  # a hole
+                contents[name] = contents[name][:MIB] + bytes(8 * MIB) + contents[name][9 * MIB:]
+            (run_folder / name).write_bytes(contents[name])
+    os.chmod(run_folder / "app.N0.T2", 0o640)
+    os.chown(run_folder / "app.N0.T2", 1234, 5678)
+    os.symlink("app.N0.T1", run_folder / "first")
+    drain(pool, seconds=180)
+    wait_until((run_folder / "latest").is_symlink, "the link of the newest set")
+    drain(pool, seconds=180)
+    status = {name: (run_folder / name).lstat() for name in [*contents, "first", "empty"]}
+    pool.down()
+    return contents, status
+
+
+def test_stage_in_loads_the_newest_set_from_the_store(pool, store, tmp_path):
+    server, prefix = store
+    contents, status = drained_run(pool)
+    other = without_drain(tmp_path, server)
+    try:
+        other.up("--policy", "images=2", benefactors=2, memory="256M", drain=False)
+        server.faults({"kind": "truncated", "count": 2, "method": "GET", "match": "T2"},
+                      {"kind": "damaged", "count": 1, "method": "GET", "match": "T2"},
+                      {"kind": "503", "count": 2, "method": "GET", "match": "T2"})
+        newest = ["app.N0.T2", "app.N1.T2"]
+        found = stage_in(other, "--to", other.mount, f"{pool.drain}/run")
+        assert not server.faults_left()
+        assert (found["files"], found["links"]) == (2, 0)
+        assert found["bytes"] == found["checked_bytes"] == sum(len(contents[name]) for name in newest)
+        assert found["present_bytes"] == 0
+        for name in newest:
+            there = (other.mount / name).stat()
+            assert (other.mount / name).read_bytes() == contents[name]
+            for of in ("st_mode", "st_uid", "st_gid", "st_mtime_ns"):
+                assert getattr(there, of) == getattr(status[name], of), (name, of)
+        assert (other.mount / "app.N1.T2").stat().st_blocks * 512 < 10 * MIB
+        assert not (other.mount / "app.N0.T1").exists()
+        wait_until((other.mount / "latest").is_symlink, "the link, which the manager moves by itself")
+        # Bytes in the pool are not fetched again.
+        before = len(server.requests())
+        found = stage_in(other, "--all", "--to", other.mount, f"{pool.drain}/run")
+        older = [len(contents[name]) for name in ("app.N0.T1", "app.N1.T1")]
+        assert found["present_bytes"] == found["bytes"] - sum(older)
+        assert read_keys(server, before) == {"run/app.N0.T1", "run/app.N1.T1"}
+        # The images of the first set were written later, and are older.
+        wait_until(lambda: newest_set(other) == ["app.*.T2"], "the newest set of all")
+        assert os.readlink(other.mount / "first") == "app.N0.T1" and found["links"] == 1
+        assert (other.mount / "first").lstat().st_mtime_ns == status["first"].st_mtime_ns
+        assert (other.mount / "empty").stat().st_mode & 0o7777 == 0o750
+        assert (other.mount / "empty").stat().st_mtime_ns == status["empty"].st_mtime_ns
+        for name, content in contents.items():
+            assert (other.mount / name).read_bytes() == content
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_stage_in_shows_no_file_whose_object_is_damaged(pool, store, tmp_path):
+    server, prefix = store
+    contents, _ = drained_run(pool)
+
+    def key(name):
+        return f"{prefix}/run/{name}"
+
+    headers = {name: {f"x-amz-meta-stdchk-{of}": value for of, value in server.metadata(key(name)).items()}
+               for name in contents}
+    changed = bytearray(contents["app.N0.T2"])
+    changed[16 * MIB + 7] ^= 1
+    server.ask(key("app.N0.T2"), "PUT", bytes(changed), **headers["app.N0.T2"])
+    server.ask(key("app.N1.T1"), "PUT", contents["app.N1.T1"][:-5], **headers["app.N1.T1"])
+    server.ask(key("app.N0.T1"), "PUT", contents["app.N0.T1"],
+               **headers["app.N0.T1"] | {"x-amz-meta-stdchk-crc32c": "no checksums"})
+    server.ask(f"{prefix}/run/../escape", "PUT", b"no path")
+    server.ask(f"{prefix}/run/plain", "PUT", b"of no pool")
+    other = without_drain(tmp_path, server)
+    try:
+        other.up("--policy", "images=2", benefactors=2, memory="256M", drain=False)
+        bad = ["app.N0.T1", "app.N0.T2", "app.N1.T1"]
+        found = stage_in(other, "--all", pool.drain, wrong=bad)
+        assert found["faults"] == {"app.N0.T1": "has an entry in its metadata that is damaged",
+                                   "app.N0.T2": "is not what its metadata says",
+                                   "app.N1.T1": "is not what its metadata says"}
+        for name in bad:
+            assert not (other.mount / "run" / name).exists()
+        assert not (other.mount / "escape").exists()
+        assert (other.mount / "run/app.N1.T2").read_bytes() == contents["app.N1.T2"]
+        assert (other.mount / "run/plain").read_bytes() == b"of no pool" and found["unlisted"] == 1
+        # The images are repaired in the store. Only these are fetched.
+        for name in bad:
+            server.ask(key(name), "PUT", contents[name], **headers[name])
+        before = len(server.requests())
+        stage_in(other, "--all", pool.drain)
+        assert read_keys(server, before) == {"run/plain", *(f"run/{name}" for name in bad)}
+        for name in bad:
+            assert (other.mount / "run" / name).read_bytes() == contents[name]
+        none = other.stdchk("stage-in", "--set", "none.*.T1", pool.drain, check=False)
+        assert none.returncode == 2 and "no file in" in none.stderr
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_stage_in_says_what_the_store_did(pool, store, tmp_path):
+    server, prefix = store
+    contents, _ = drained_run(pool)
+    other = without_drain(tmp_path, server)
+    try:
+        other.up("--policy", "images=2", benefactors=2, memory="256M", drain=False)
+        to = other.mount
+        for fault, said in {"redirect": "answers 307", "shifted": "another range"}.items():
+            server.faults({"kind": fault, "count": 1, "method": "GET", "match": "app.N1.T2"})
+            found = stage_in(other, "--to", to, f"{pool.drain}/run", wrong=["app.N1.T2"])
+            assert said in found["faults"]["app.N1.T2"]
+            assert not server.faults_left() and not (to / "app.N1.T2").exists()
+        # The store answers no request for the rest of a file.
+        server.faults({"kind": "503", "count": 10**6, "method": "GET", "match": "app.N1.T2"})
+        begun = time.monotonic()
+        found = stage_in(other, "--to", to, f"{pool.drain}/run", wrong=["app.N1.T2"])
+        assert "repeated until the deadline" in found["faults"]["app.N1.T2"]
+        assert time.monotonic() - begun < 100
+        assert not (to / "app.N1.T2").exists()
+        assert (to / "app.N0.T2").read_bytes() == contents["app.N0.T2"]
+        # The store refuses the listing, then the look at an object.
+        for match in ("list-type", "app.N0.T2"):
+            server.faults({"kind": "forged", "count": 2, "match": match})
+            refused = other.stdchk("stage-in", f"{pool.drain}/run", check=False)
+            assert refused.returncode == 2 and "AccessDenied" in refused.stderr
+        server.faults()
+        refused = other.stdchk("stage-in", "s3://no-such-bucket/run", check=False)
+        assert refused.returncode == 2 and "NoSuchBucket" in refused.stderr
+        refused = other.stdchk("stage-in", f"{pool.drain}/none", check=False)
+        assert refused.returncode == 2 and "no file in" in refused.stderr
+        stage_in(other, "--to", to, f"{pool.drain}/run")
+        assert (to / "app.N1.T2").read_bytes() == contents["app.N1.T2"]
+        other.down()
+    finally:
+        other.clean()
+
+
+def test_what_the_pool_has_drained_to_the_store_is_loaded_and_stays_drained(pool, store):
+    server, prefix = store
+    contents, _ = drained_run(pool)
+    pool.up("--policy", "images=2", benefactors=2, memory="256M")
+
+    def only_drained(name):
+        return json.loads(pool.stdchk("stat", "--json", pool.mount / "run" / name).stdout)["bytes_only_drained"]
+
+    assert only_drained("app.N0.T2") > 0
+    before = len(server.requests())
+    found = stage_in(pool, f"{pool.drain}/run")
+    assert found["files"] == 2 and only_drained("app.N0.T2") == only_drained("app.N1.T2") == 0
+    assert only_drained("app.N0.T1") > 0
+    drain(pool)
+    assert not [line for line in server.requests()[before:] if line.startswith("PUT ") and "app." in line]
+    assert is_safe(pool, "run/app.N0.T2")
+    before = len(server.requests())
+    found = stage_in(pool, f"{pool.drain}/run")
+    assert found["present_bytes"] == found["bytes"] and not read_keys(server, before)
+    for name in ("app.N0.T2", "app.N1.T2"):
+        assert (pool.mount / "run" / name).read_bytes() == contents[name]
+    pool.down()

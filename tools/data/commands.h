@@ -19,10 +19,11 @@ int run_verify_objects(const VerifyOptions& options);
 
 struct StageInOptions {
   std::string pool;
-  std::string path;  ///< a drain directory, or a folder in it
-  std::string to;    ///< a folder of the pool; empty: its root
-  std::string set;   ///< a set's name; empty: the newest complete set of each folder
-  bool all = false;  ///< every file
+  std::string path;      ///< a drain directory, a folder in it, or an object store
+  std::string endpoint;  ///< of the object store
+  std::string to;        ///< a folder of the pool; empty: its root
+  std::string set;       ///< a set's name; empty: the newest complete set of each folder
+  bool all = false;      ///< every file
   std::uint32_t readers = 16;
   bool json = false;
 };

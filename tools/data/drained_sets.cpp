@@ -1,18 +1,15 @@
 #include "tools/data/drained_sets.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
-#include "core/base/descriptor.h"
 #include "core/base/file_time.h"
 #include "core/files/drain_manifest.h"
 #include "core/policy/image_name.h"
 #include "core/policy/name_patterns.h"
-#include "tools/drained/manifest.h"
 
 namespace stdchk::tools {
 namespace {
@@ -29,12 +26,18 @@ std::string folder_part(const std::string& path) { return fs::path(path).parent_
 std::string name_part(const std::string& path) { return fs::path(path).filename(); }
 
 /// Returns the beginning of the file, or the target of the symbolic link.
-std::string text_of_pointer(const DrainFolder& root, const std::string& path) {
-  if (auto target = root.link_target(path)) return std::move(*target);
-  const auto file = root.open(path, Access::kRead);
-  if (!file) return {};
-  const auto bytes = read_range(file->file.get(), 0, kPointerBytesMax);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+std::string text_of_pointer(const DrainedSource& root, const std::string& path) {
+  if (auto link = root.link(path)) return std::move(link->target);
+  const auto file = root.open(path);
+  const auto bytes = file ? (*file)->read(0, kPointerBytesMax) : problem(file.error());
+  if (!bytes) return {};
+  return {reinterpret_cast<const char*>(bytes->data()), bytes->size()};
+}
+
+/// Returns the target of the symbolic link; empty: there is none.
+std::string target_of(const DrainedSource& root, const std::string& path) {
+  auto link = root.link(path);
+  return link ? std::move(link->target) : std::string();
 }
 
 }  // namespace
@@ -44,9 +47,8 @@ std::string DrainedSets::Rules::text(const char* key) const {
   return found == texts.end() ? std::string() : found->second;
 }
 
-void DrainedSets::take_settings(const DrainFolder& folder, Rules& rules) const {
+void DrainedSets::take_settings(const Outcome<std::string>& text, Rules& rules) {
   rules.is_own = false;
-  const auto text = read_policy_text(folder);
   const auto settings =
       text ? parse_folder_settings(*text) : Outcome<FolderSettings>(tl::unexpect, text.error());
   if (!settings) return;
@@ -60,19 +62,10 @@ void DrainedSets::take_settings(const DrainFolder& folder, Rules& rules) const {
   if (const auto images = settings->policy.find(PolicyKey::kImages)) rules.images = *images;
 }
 
-DrainedSets::DrainedSets(const std::string& path, const DrainFolder& root) : root_(root) {
-  std::vector<fs::path> above;
-  std::error_code code;
-  for (fs::path at = fs::canonical(path, code); !code && at.has_relative_path();) {
-    at = at.parent_path();
-    above.push_back(at);
-  }
+DrainedSets::DrainedSets(const DrainedSource& root) : root_(root) {
   Rules rules;
-  for (auto at = above.rbegin(); at != above.rend(); ++at) {
-    const DrainFolder folder(Descriptor(::open(at->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
-    if (folder) take_settings(folder, rules);
-  }
-  take_settings(root_, rules);
+  for (const std::string& text : root_.policies_above()) take_settings(text, rules);
+  take_settings(root_.policy_text(""), rules);
   rules_.emplace("", std::move(rules));
 }
 
@@ -81,7 +74,7 @@ const DrainedSets::Rules& DrainedSets::rules_of(const std::string& folder) {
   if (known != rules_.end()) return known->second;
   Rules rules = rules_of(folder_part(folder));
   rules.is_own = false;
-  if (const auto opened = root_.folder(folder)) take_settings(*opened, rules);
+  take_settings(root_.policy_text(folder), rules);
   return rules_.emplace(folder, std::move(rules)).first->second;
 }
 
@@ -148,7 +141,7 @@ void DrainedSets::add_link(const std::string& link) {
 bool DrainedSets::is_of_pool(const std::string& link) {
   if (name_part(link) != kLatest || directory_of(link)) return false;
   const Folder& folder = folder_of(folder_part(link));
-  const std::string target = root_.link_target(link).value_or("");
+  const std::string target = target_of(root_, link);
   if (folder.index) return folder.index->find(target) || parse_set_name(target);
   return folder.directories.contains(target) &&
          std::ranges::find(folder.pointers, kLatest) == folder.pointers.end();
@@ -200,7 +193,7 @@ bool DrainedSets::is_of(const std::string& file, const std::string& set) {
 void DrainedSets::judge_directories(const std::string& path, Folder& folder) {
   const Rules& rules = rules_of(path);
   const bool wants_marker = !rules.text("marker").empty();
-  const std::string linked = root_.link_target(join(path, kLatest)).value_or("");
+  const std::string linked = target_of(root_, join(path, kLatest));
   std::int64_t newest_ns = -1;
   for (const auto& [name, directory] : folder.directories) {
     bool is_whole = directory.members >= rules.images;
@@ -225,7 +218,7 @@ void DrainedSets::judge_directories(const std::string& path, Folder& folder) {
 void DrainedSets::judge(const std::string& path, Folder& folder) {
   if (std::exchange(folder.is_judged, true)) return;
   if (!folder.index) return judge_directories(path, folder);
-  const std::string linked = root_.link_target(join(path, kLatest)).value_or("");
+  const std::string linked = target_of(root_, join(path, kLatest));
   if (const auto key = folder.index->find(linked)) {
     folder.newest = folder.index->name_of(*key);
     folder.chosen.insert(folder.newest);

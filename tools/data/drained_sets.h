@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/files/drain_folder.h"
 #include "core/policy/folder_settings.h"
 #include "core/policy/set_naming.h"
 #include "tools/base/problem.h"
 #include "tools/base/set_names.h"
+#include "tools/drained/drained_source.h"
 
 namespace stdchk::tools {
 
@@ -30,17 +30,17 @@ struct DrainedPlace {
   LoadPhase phase = LoadPhase::kMember;
 };
 
-/// A DrainedSets finds the sets below a folder of a drain directory, by the rules that the pool has
-/// left there in links (kPolicyLinkName).
+/// A DrainedSets finds the sets of a DrainedSource, by the rules that the pool has left there in links
+/// (kPolicyLinkName).
 ///
-/// All paths are relative to that folder. Use: add() every file, add_link() every symbolic link, then ask.
+/// All paths are relative to the source. Use: add() every file, add_link() every symbolic link, then ask.
 ///
 /// Owns: what it has read. `root` outlives it. Threads: one.
 /// Not: files that a pool has not drained; the number of images that only `up --policy` said.
 class DrainedSets {
  public:
-  /// Reads the rules of the folders above `path`, too, which is the path of `root`.
-  DrainedSets(const std::string& path, const DrainFolder& root);
+  /// Reads the rules of the folders above `root`, too.
+  explicit DrainedSets(const DrainedSource& root);
 
   void add(const std::string& file);
   /// Adds a symbolic link. Sets count no links as members, but a link may be a pointer.
@@ -81,7 +81,7 @@ class DrainedSets {
     std::set<std::string> chosen;
   };
   const Rules& rules_of(const std::string& folder);
-  void take_settings(const DrainFolder& folder, Rules& rules) const;
+  static void take_settings(const Outcome<std::string>& text, Rules& rules);
   /// Returns the folder and the name of the directory that is a set and has the file.
   std::optional<std::pair<std::string, std::string>> directory_of(const std::string& file);
   bool is_set(const std::string& folder, const std::string& name);
@@ -89,7 +89,7 @@ class DrainedSets {
   void judge(const std::string& path, Folder& folder);
   void judge_directories(const std::string& path, Folder& folder);
 
-  const DrainFolder& root_;
+  const DrainedSource& root_;
   std::map<std::string, Rules> rules_;
   std::map<std::string, Folder> folders_;
 };

@@ -15,7 +15,7 @@ constexpr std::uint32_t kFolderMode = 0755;
 
 }  // namespace
 
-StagedFolders::StagedFolders(client::Filesystem& filesystem, const DrainFolder& from, FileId to,
+StagedFolders::StagedFolders(client::Filesystem& filesystem, const DrainedSource& from, FileId to,
                              const std::string& place)
     : filesystem_(filesystem), from_(from), place_(place), known_{{fs::path(), to}} {}
 
@@ -55,7 +55,7 @@ Outcome<FileId> StagedFolders::make(FileId parent, const fs::path& path) {
 std::optional<struct stat> StagedFolders::drained(const fs::path& path) const {
   const fs::path below = path.lexically_relative(place_);
   if (*below.begin() == "..") return std::nullopt;
-  const auto status = below == "." ? from_.own_status() : from_.status(below.string());
+  const auto status = from_.status(below == "." ? std::string() : below.string());
   if (!status || !S_ISDIR(status->st_mode)) return std::nullopt;
   return *status;
 }

@@ -10,23 +10,23 @@
 #include <vector>
 
 #include "client/api/filesystem.h"
-#include "core/files/drain_folder.h"
 #include "tools/base/problem.h"
+#include "tools/drained/drained_source.h"
 
 namespace stdchk::tools {
 
-/// A StagedFolders makes folders of the pool as they are in a drain directory: with the same mode,
+/// A StagedFolders makes folders of the pool as they are in a DrainedSource: with the same mode,
 /// owner and time of modification.
 ///
-/// A folder that is in the pool already keeps its attributes. No link is followed, neither in the
-/// drain directory nor in the pool.
+/// A folder that is in the pool already keeps its attributes. Links of the source and of the
+/// pool are not followed.
 ///
 /// Owns: what it has made, by path. Threads: one. Limits: an entry in memory for each folder.
 class StagedFolders {
  public:
-  /// `from` is the drained folder that becomes the folder `place` below `to` of the pool. An empty
+  /// `from` becomes the folder `place` below `to` of the pool. An empty
   /// place means `to` itself. `filesystem` and `from` must outlive this.
-  StagedFolders(client::Filesystem& filesystem, const DrainFolder& from, FileId to,
+  StagedFolders(client::Filesystem& filesystem, const DrainedSource& from, FileId to,
                 const std::string& place);
 
   /// Returns the pool's folder for the folder `below` of `from`, and makes it if it is absent. An empty
@@ -50,7 +50,7 @@ class StagedFolders {
   std::optional<struct stat> drained(const std::filesystem::path& path) const;
 
   client::Filesystem& filesystem_;
-  const DrainFolder& from_;
+  const DrainedSource& from_;
   const std::filesystem::path place_;
   std::map<std::filesystem::path, FileId> known_;  ///< by path below `to`
   std::vector<Made> made_;                         ///< each folder after the folder above it
