@@ -11,6 +11,7 @@
 #include "client/api/filesystem.h"
 #include "client/engine/chunk_hasher.h"
 #include "client/engine/client_state.h"
+#include "client/engine/lease_holder.h"
 #include "client/engine/lock_keeper.h"
 #include "client/engine/session_opener.h"
 #include "client/engine/session_services.h"
@@ -99,12 +100,32 @@ class Engine final : private ManagerListener {
     events_ = std::make_shared<CacheEvents>(std::move(events));
   }
 
+  /// Tells `holder` from now on what the manager says about leases; nullptr: nobody.
+  void set_lease_holder(LeaseHolder* holder) STDCHK_REQUIRES(engine_lock) { holder_ = holder; }
+  /// Sends the changes of names that were collected, before what is sent next.
+  void send_changes() STDCHK_REQUIRES(engine_lock) {
+    if (holder_ != nullptr) holder_->send_changes();
+  }
+  /// The manager has heard this client at this time or later.
+  Time heard_since() const STDCHK_REQUIRES(engine_lock) { return state_.registration.heard_since; }
+
   /// Sends a request. `done` runs on the reactor's thread without the lock. A request about a file
   /// without a version waits until a restarted manager knows that file again. See
-  /// ManagerClient::call for `late`.
+  /// ManagerClient::call for `late` and `may_go`.
   void call(msg::Request request, std::function<void(rpc::Answer)> done,
-            std::function<void(rpc::Answer)> late = {}) STDCHK_REQUIRES(engine_lock) {
-    queue_.call({std::move(request), std::move(done), {}, std::move(late)});
+            std::function<void(rpc::Answer)> late = {}, std::function<bool()> may_go = {})
+      STDCHK_REQUIRES(engine_lock) {
+    send_changes();
+    queue_.call({std::move(request), std::move(done), std::move(may_go), std::move(late)});
+  }
+  /// Runs `work` on the reactor's thread after `delay`, without the lock. Returns false when the
+  /// reactor's queue is full.
+  bool run_after(Duration delay, std::function<void()> work) {
+    return reactor_
+        .post([this, delay, work = std::move(work)]() mutable {
+          reactor_.schedule_after(delay, std::move(work));
+        })
+        .has_value();
   }
   using Opening = SessionOpener::Opening;
   /// Opens a session; see SessionOpener::open().
@@ -158,6 +179,7 @@ class Engine final : private ManagerListener {
   SessionOpener opener_;
   LockKeeper locks_;
   ChunkHasher hasher_;
+  LeaseHolder* holder_ STDCHK_GUARDED_BY(engine_lock) = nullptr;
   Watch watch_;  ///< reactor's thread
   Peers peers_;
   ManagerClient manager_;
