@@ -103,9 +103,10 @@ void describe_options(Options& options, Settings& settings) {
                  "let the kernel collect small writes that go through its page cache");
   options.choice("--unseen-writer", settings.unseen_writer, {"commit", "abort"},
                  "close() of a writer that the mount cannot see commits or drops its bytes");
-  options.choice("--names", settings.names, {"stored", "leased"},
-                 "a change of names is answered when it is stored; or at once, in a directory that "
-                 "this mount uses alone, and is stored 10 ms later");
+  options.choice(
+      "--names", settings.names, {"stored", "leased"},
+      "answer changes of names when they are stored; leased: at once, in directories that "
+      "this mount uses alone");
   options.count("--watchdog", settings.watchdog_s, 0, 3600,
                 "seconds of silence after which the guard restarts the process that serves the "
                 "mount; 0: no guard");

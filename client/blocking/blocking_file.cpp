@@ -353,7 +353,7 @@ Status BlockingFile::redundant(Lock& lock) {
 
 Result<CompletionPtr> BlockingFile::begin_commit(bool end) {
   // The version implies all changes of names before it.
-  filesystem_.engine().send_changes();
+  filesystem_.engine().leases().send_changes();
   auto begun = file_.session()->start_commit(end);
   if (begun.has_value()) changed_ = false;
   return begun;

@@ -95,8 +95,8 @@ Status BlockingFilesystem::start() {
   Lock lock(engine().shared().mutex);
   return wait(lock, clock().now() + limits::kCallDeadline,
               [this]() STDCHK_REQUIRES(engine_lock) -> Status {
-                if (!engine().ready()->done()) return fail(Code::kWouldBlock, "client.connect");
-                return *engine().ready()->status;
+                if (!engine().registration().ready->done()) return fail(Code::kWouldBlock, "client.connect");
+                return *engine().registration().ready->status;
               });
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <unordered_map>
 
 #include "client/blocking/name_leasing.h"
 #include "core/base/limits.h"
@@ -187,17 +186,30 @@ Result<std::vector<msg::DirectoryEntry>> BlockingNames::read_directory(FileId di
   if (leased_ == nullptr) return list(directory);
   STDCHK_ASSIGN(auto held, leased_->read_directory(turn, directory));
   if (!held.has_value()) return list(directory);
-  std::unordered_map<FileId, Attributes> known;
-  for (msg::DirectoryEntry& entry : *held) {
-    if (entry.attributes.link_count != 0) continue;
-    if (known.empty()) {
-      STDCHK_ASSIGN(const auto listing, list(directory));
-      for (const msg::DirectoryEntry& one : listing) known[one.attributes.id] = one.attributes;
-    }
-    const auto found = known.find(entry.attributes.id);
-    if (found != known.end()) entry.attributes = found->second;
-  }
+  STDCHK_TRY(complete(directory, *held));
   return std::move(*held);
+}
+
+/// Fetches the attributes that only the manager knows. Drops names of new files whose sessions have
+/// ended without a version.
+Status BlockingNames::complete(FileId directory, std::vector<msg::DirectoryEntry>& entries) {
+  const auto is_unknown = [](const msg::DirectoryEntry& entry) {
+    return entry.attributes.link_count == 0;
+  };
+  if (std::ranges::none_of(entries, is_unknown)) return {};
+  // The listing puts all attributes into the cache.
+  STDCHK_TRY(list(directory));
+  for (msg::DirectoryEntry& entry : entries) {
+    if (!is_unknown(entry)) continue;
+    const auto now = cached_attributes(entry.attributes.id);
+    if (now.has_value()) {
+      entry.attributes = *now;
+    } else if (now.error().code != Code::kNotFound && now.error().code != Code::kStale) {
+      return fail(now.error());
+    }
+  }
+  std::erase_if(entries, is_unknown);
+  return {};
 }
 
 Result<std::vector<msg::DirectoryEntry>> BlockingNames::list(FileId directory) {

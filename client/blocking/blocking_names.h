@@ -72,6 +72,7 @@ class BlockingNames : public BlockingQuestions {
   Result<Attributes> cached_attributes(FileId file);
   Result<Attributes> attributes_of(const LeasedNames::Found& found);
   Result<std::vector<msg::DirectoryEntry>> list(FileId directory);
+  Status complete(FileId directory, std::vector<msg::DirectoryEntry>& entries);
   Attributes with_session_state(Attributes attributes);
   void look_ahead(FileId directory, std::string_view after);
 

@@ -74,7 +74,7 @@ Status LeasedNames::to_manager(const std::vector<FileId>& directories) {
 
 Status LeasedNames::take_number(FileId& number) {
   NameBatches& batches = leases_.batches();
-  number = batches.take_number();
+  number = batches.numbers().take();
   if (number) return {};
   // Each batch asks for numbers when few are left.
   if (batches.is_durable(batches.newest())) batches.send(true);
@@ -254,25 +254,49 @@ Result<std::optional<Attributes>> LeasedNames::make(Turn& turn, const msg::NameC
 }
 
 /// Before an open, empty file loses its name, it gets a session: it may still be written.
-Status LeasedNames::settle_open(FileId file) {
+Status LeasedNames::begin_settling(FileId file) {
+  const auto found = empties_.find(file);
+  if (found == empties_.end() || found->second->opening) return {};
+  EmptyOpen& open = *found->second;
+  if (!open.is_stored) add(leases_.names().store(file, leases_.batches().now_ns(), drains()));
+  open.is_stored = true;
+  return start_session(open);
+}
+
+/// Waits for the session of begin_settling().
+Status LeasedNames::settle_name(FileId parent, std::string_view name) {
+  Lock lock(engine_.shared().mutex);
+  FileId file;
+  if (!leases_.is_held(parent) || !leases_.may_begin(parent)) return {};
+  if (leases_.names().find(parent, name, &file) == nullptr || !empties_.contains(file)) return {};
+  STDCHK_TRY(begin_settling(file));
+  return wait_for_session(lock, empties_.at(file));
+}
+
+/// Says whether the file may lose its name now. An open that came meanwhile gets its session first.
+Status LeasedNames::check_settled(FileId file) {
+  STDCHK_TRY(begin_settling(file));
   const auto found = empties_.find(file);
   if (found == empties_.end()) return {};
-  const EmptyOpenPtr open = found->second;
-  if (!open->opening) {
-    if (!open->is_stored) {
-      add(leases_.names().store(file, leases_.batches().now_ns(), drains()));
-      open->is_stored = true;
-    }
-    STDCHK_TRY(start_session(*open));
-  }
-  if (!open->opening->status.has_value()) return would_block();
-  empties_.erase(file);
+  if (!found->second->opening->status.has_value()) return would_block();
+  empties_.erase(found);
   return {};
+}
+
+/// An error of the open is left to those who use the file.
+Status LeasedNames::wait_for_session(Lock& lock, const EmptyOpenPtr& open) {
+  return questions_.wait(
+      lock, questions_.deadline(),
+      [&]() STDCHK_REQUIRES(engine_lock) {
+        return open->opening->status.has_value() ? Status{} : would_block();
+      },
+      &open->opening->answered);
 }
 
 Result<std::optional<std::uint32_t>> LeasedNames::remove(Turn& turn, FileId parent,
                                                          std::string_view name, bool directory) {
   STDCHK_TRY(verify(parent, name));
+  if (!directory) STDCHK_TRY(settle_name(parent, name));
   Way way = Way::kManager;
   Lock lock(engine_.shared().mutex);
   const Status done = wait(lock, [&]() STDCHK_REQUIRES(engine_lock) -> Status {
@@ -297,7 +321,7 @@ Status LeasedNames::remove_here(FileId parent, std::string_view name, bool direc
     if (!names.directory(file)->names.empty()) return fail(Code::kNotEmpty, "client.remove");
   }
   if (stage_of(file) == Stage::kPending) return to_manager({parent});
-  STDCHK_TRY(settle_open(file));
+  STDCHK_TRY(check_settled(file));
   const msg::NameChange change =
       change_of(is_directory ? Kind::kRemoveDirectory : Kind::kRemoveFile, parent, name, file);
   names.remove(change);
@@ -309,6 +333,11 @@ Status LeasedNames::remove_here(FileId parent, std::string_view name, bool direc
 Result<std::optional<std::uint32_t>> LeasedNames::rename(Turn& turn, const msg::Rename& change) {
   STDCHK_TRY(verify(change.from_parent, change.from_name));
   STDCHK_TRY(verify(change.to_parent, change.to_name));
+  const bool is_itself =
+      change.from_parent == change.to_parent && change.from_name == change.to_name;
+  if (!is_itself && !change.no_replace && !change.exchange) {
+    STDCHK_TRY(settle_name(change.to_parent, change.to_name));
+  }
   Way way = Way::kManager;
   std::uint32_t left = 1;
   Lock lock(engine_.shared().mutex);
@@ -344,7 +373,7 @@ Status LeasedNames::rename_here(const msg::Rename& change, std::uint32_t& left) 
   if (is_pending || (stage == Stage::kEmpty && to != nullptr)) {
     return to_manager({change.from_parent, change.to_parent});
   }
-  if (to != nullptr) STDCHK_TRY(settle_open(replaced));
+  if (to != nullptr) STDCHK_TRY(check_settled(replaced));
   msg::NameChange made = change_of(Kind::kRename, change.from_parent, change.from_name, moved);
   made.to_parent = change.to_parent;
   made.to_name = change.to_name;
@@ -436,13 +465,8 @@ Status LeasedNames::settle(FileId file) {
   if (found == empties_.end()) return {};
   const EmptyOpenPtr open = found->second;
   STDCHK_TRY(start_session(*open));
-  return questions_.wait(
-      lock, questions_.deadline(),
-      [&]() STDCHK_REQUIRES(engine_lock) -> Status {
-        if (!open->opening->status.has_value()) return would_block();
-        return *open->opening->status;
-      },
-      &open->opening->answered);
+  STDCHK_TRY(wait_for_session(lock, open));
+  return *open->opening->status;
 }
 
 Status LeasedNames::start_session(EmptyOpen& open) {
@@ -461,6 +485,7 @@ Status LeasedNames::start_session(EmptyOpen& open) {
     request.gid = named->attributes->gid;
     request.number = open.file;
     names.set_stage(open.file, Stage::kPending);
+    names.touch(named->parent, leases_.batches().now_ns());
   }
   if (named != nullptr && named->attributes) open.attributes = *named->attributes;
   names.forget_attributes(open.file);

@@ -112,7 +112,10 @@ class LeasedNames {
   Status to_manager(const std::vector<FileId>& directories) STDCHK_REQUIRES(engine_lock);
   Status take_number(FileId& number) STDCHK_REQUIRES(engine_lock);
   Status check_new_name(FileId parent, std::string_view name) STDCHK_REQUIRES(engine_lock);
-  Status settle_open(FileId file) STDCHK_REQUIRES(engine_lock);
+  Status begin_settling(FileId file) STDCHK_REQUIRES(engine_lock);
+  Status settle_name(FileId parent, std::string_view name);
+  Status check_settled(FileId file) STDCHK_REQUIRES(engine_lock);
+  Status wait_for_session(Lock& lock, const EmptyOpenPtr& open) STDCHK_REQUIRES(engine_lock);
   HeldNames::Stage stage_of(FileId file) STDCHK_REQUIRES(engine_lock);
   Status verify(FileId parent, std::string_view name);
   Status remove_here(FileId parent, std::string_view name, bool directory)

@@ -61,7 +61,7 @@ class Engine final : private ManagerListener {
   ~Engine() override;
 
   // ---- reactor's thread, without the lock
-  /// Registers with the manager. ready() is done when the engine can be used.
+  /// Registers with the manager. registration().ready is done when the engine can be used.
   void start();
   /// Ends all sessions: commits under way continue, all other sessions are aborted. idle() becomes
   /// true when no session is left.
@@ -80,14 +80,14 @@ class Engine final : private ManagerListener {
   std::shared_ptr<const void> counted_reader() const { return readers_; }
 
   // ---- any thread, lock held
-  const CompletionPtr& ready() const STDCHK_REQUIRES(engine_lock) {
-    return state_.registration.ready;
+  /// What the manager has said to this client, and the state of the link to it.
+  const ClientState::Registration& registration() const STDCHK_REQUIRES(engine_lock) {
+    return state_.registration;
   }
   bool idle() const STDCHK_REQUIRES(engine_lock) { return sessions_.empty(); }
   const msg::PoolConfig& config() const STDCHK_REQUIRES(engine_lock) {
     return state_.registration.pool;
   }
-  bool manager_lost() const STDCHK_REQUIRES(engine_lock) { return !state_.registration.manager_up; }
   ClientId client() const STDCHK_REQUIRES(engine_lock) { return state_.registration.client; }
   ClientState::Counts& counts() STDCHK_REQUIRES(engine_lock) { return state_.counts; }
   MetadataCache& metadata() STDCHK_REQUIRES(engine_lock) { return state_.metadata; }
@@ -96,18 +96,10 @@ class Engine final : private ManagerListener {
   Window& window() STDCHK_REQUIRES(engine_lock) { return *state_.buffers.window; }
   SessionTable& sessions() STDCHK_REQUIRES(engine_lock) { return sessions_; }
   LockKeeper& locks() STDCHK_REQUIRES(engine_lock) { return locks_; }
+  LeaseLink& leases() { return leases_; }
   void set_events(CacheEvents events) STDCHK_REQUIRES(engine_lock) {
     events_ = std::make_shared<CacheEvents>(std::move(events));
   }
-
-  /// Tells `holder` from now on what the manager says about leases; nullptr: nobody.
-  void set_lease_holder(LeaseHolder* holder) STDCHK_REQUIRES(engine_lock) { holder_ = holder; }
-  /// Sends the changes of names that were collected, before what is sent next.
-  void send_changes() STDCHK_REQUIRES(engine_lock) {
-    if (holder_ != nullptr) holder_->send_changes();
-  }
-  /// The manager has heard this client at this time or later.
-  Time heard_since() const STDCHK_REQUIRES(engine_lock) { return state_.registration.heard_since; }
 
   /// Sends a request. `done` runs on the reactor's thread without the lock. A request about a file
   /// without a version waits until a restarted manager knows that file again. See
@@ -115,17 +107,8 @@ class Engine final : private ManagerListener {
   void call(msg::Request request, std::function<void(rpc::Answer)> done,
             std::function<void(rpc::Answer)> late = {}, std::function<bool()> may_go = {})
       STDCHK_REQUIRES(engine_lock) {
-    send_changes();
+    leases_.send_changes();
     queue_.call({std::move(request), std::move(done), std::move(may_go), std::move(late)});
-  }
-  /// Runs `work` on the reactor's thread after `delay`, without the lock. Returns false when the
-  /// reactor's queue is full.
-  bool run_after(Duration delay, std::function<void()> work) {
-    return reactor_
-        .post([this, delay, work = std::move(work)]() mutable {
-          reactor_.schedule_after(delay, std::move(work));
-        })
-        .has_value();
   }
   using Opening = SessionOpener::Opening;
   /// Opens a session; see SessionOpener::open().
@@ -179,7 +162,7 @@ class Engine final : private ManagerListener {
   SessionOpener opener_;
   LockKeeper locks_;
   ChunkHasher hasher_;
-  LeaseHolder* holder_ STDCHK_GUARDED_BY(engine_lock) = nullptr;
+  LeaseLink leases_;
   Watch watch_;  ///< reactor's thread
   Peers peers_;
   ManagerClient manager_;

@@ -13,8 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kBackOffMin = 2s;
-constexpr Duration kBackOffMax = 60s;
+constexpr Duration kAskBackOffMin = 2s;
+constexpr Duration kAskBackOffMax = 60s;
 constexpr std::size_t kPlainMax = 4096;
 
 template <class R>
@@ -33,7 +33,7 @@ DirectoryLeases::DirectoryLeases(Engine& engine)
                   engine_.call(std::move(request), std::move(done), {}, std::move(may_go));
                 },
                 [this](Duration delay, std::function<void()> work) {
-                  return engine_.run_after(delay, std::move(work));
+                  return engine_.leases().run_after(delay, std::move(work));
                 },
                 [this](const NameBatches::Changes& changes) {
                   engine_lock.assert_held();
@@ -41,7 +41,7 @@ DirectoryLeases::DirectoryLeases(Engine& engine)
                 },
                 [this] { changed_.notify_all(); }}) {
   const Lock lock(engine.shared().mutex);
-  engine.set_lease_holder(this);
+  engine.leases().set_holder(this);
 }
 
 DirectoryLeases::~DirectoryLeases() = default;
@@ -51,8 +51,8 @@ DirectoryLeases::~DirectoryLeases() = default;
 /// The manager has heard this client less than a lease ago, so it has ended none of its leases.
 /// A recall that did not arrive yet is younger than that answer.
 Status DirectoryLeases::may_answer() const {
-  const bool heard = engine_.clock().now() < engine_.heard_since() + limits::kLease;
-  if (!heard || engine_.manager_lost() || unproven_ != 0 || !batches_.may_go()) {
+  const bool heard = engine_.clock().now() < engine_.registration().heard_since + limits::kLease;
+  if (!heard || !engine_.registration().manager_up || unproven_ != 0 || !batches_.may_go()) {
     return fail(Code::kWouldBlock, "client.lease");
   }
   return {};
@@ -61,8 +61,8 @@ Status DirectoryLeases::may_answer() const {
 Status DirectoryLeases::may_answer_about(FileId file) const {
   const HeldNames::File* const named = names_.file(file);
   const FileId directory = names_.directory(file) != nullptr ? file
-                           : named != nullptr               ? named->parent
-                                                            : FileId{};
+                           : named != nullptr                ? named->parent
+                                                             : FileId{};
   if (!directory) return {};
   if (returning_.contains(directory)) return fail(Code::kWouldBlock, "client.lease");
   return may_answer();
@@ -80,9 +80,8 @@ Status DirectoryLeases::may_begin(FileId directory) const {
 
 void DirectoryLeases::begin(FileId directory) {
   if (plain_.size() >= kPlainMax) {
-    std::erase_if(plain_, [](const auto& one) {
-      return one.second.under_way == 0 && !one.second.asking;
-    });
+    std::erase_if(plain_,
+                  [](const auto& one) { return one.second.under_way == 0 && !one.second.asking; });
   }
   ++plain_[directory].under_way;
 }
@@ -126,7 +125,7 @@ void DirectoryLeases::call(msg::Request request,
 }
 
 void DirectoryLeases::ask(FileId directory) {
-  call(msg::LeaseDirectory{engine_.client(), directory, batches_.numbers_wanted()},
+  call(msg::LeaseDirectory{engine_.client(), directory, batches_.numbers().wanted()},
        &DirectoryLeases::asked, directory);
 }
 
@@ -155,20 +154,20 @@ void DirectoryLeases::asked(FileId directory, const rpc::Answer& answer) {
 void DirectoryLeases::refused(FileId directory) {
   Plain& plain = plain_[directory];
   plain.asking = false;
-  plain.back_off = std::clamp(2 * plain.back_off, kBackOffMin, kBackOffMax);
+  plain.back_off = std::clamp(2 * plain.back_off, kAskBackOffMin, kAskBackOffMax);
   plain.asks_after = engine_.clock().now() + plain.back_off;
   changed_.notify_all();
 }
 
 void DirectoryLeases::list(FileId directory, std::shared_ptr<Listing> listing) {
   const std::string after = listing->entries.empty() ? std::string() : listing->entries.back().name;
-  engine_.call(msg::ReadDirectory{engine_.client(), directory, after},
-               [this, directory, listing = std::move(listing),
-                losses = losses_](const rpc::Answer& answer) {
-                 const Lock lock(engine_.shared().mutex);
-                 if (losses != losses_) return refused(directory);
-                 listed(directory, listing, answer);
-               });
+  engine_.call(
+      msg::ReadDirectory{engine_.client(), directory, after},
+      [this, directory, listing = std::move(listing), losses = losses_](const rpc::Answer& answer) {
+        const Lock lock(engine_.shared().mutex);
+        if (losses != losses_) return refused(directory);
+        listed(directory, listing, answer);
+      });
 }
 
 void DirectoryLeases::listed(FileId directory, std::shared_ptr<Listing> listing,
@@ -191,9 +190,8 @@ void DirectoryLeases::listed(FileId directory, std::shared_ptr<Listing> listing,
 void DirectoryLeases::hold(FileId directory, Listing& listing) {
   plain_.erase(directory);
   names_.add(std::move(listing.directory), listing.entries,
-             [this](FileId file) STDCHK_REQUIRES(engine_lock) {
-               return engine_.sessions().find(file) != nullptr;
-             });
+             [this](FileId file)
+                 STDCHK_REQUIRES(engine_lock) { return engine_.sessions().find(file) != nullptr; });
   changed_.notify_all();
 }
 
@@ -201,7 +199,7 @@ void DirectoryLeases::hold(FileId directory, Listing& listing) {
 
 void DirectoryLeases::recalled(const std::vector<FileId>& directories) {
   for (const FileId directory : directories) {
-    if (is_held(directory)) plain_[directory].asks_after = engine_.clock().now() + kBackOffMin;
+    if (is_held(directory)) plain_[directory].asks_after = engine_.clock().now() + kAskBackOffMin;
   }
   give_back(directories);
 }
@@ -229,12 +227,13 @@ void DirectoryLeases::return_now() {
     // Has the manager report what others change, while the kernel may still cache names.
     engine_.call(msg::GetAttributes{engine_.client(), directory}, [](const rpc::Answer&) {});
   }
-  engine_.call(msg::ReturnLease{engine_.client(), holder, directories},
-               [this, directories, holder, losses = losses_](const rpc::Answer& answer) {
-                 const Lock lock(engine_.shared().mutex);
-                 if (losses == losses_) returned(directories, holder, answer);
-               },
-               {}, [this] { return batches_.may_go(); });
+  engine_.call(
+      msg::ReturnLease{engine_.client(), holder, directories},
+      [this, directories, holder, losses = losses_](const rpc::Answer& answer) {
+        const Lock lock(engine_.shared().mutex);
+        if (losses == losses_) returned(directories, holder, answer);
+      },
+      {}, [this] { return batches_.may_go(); });
 }
 
 void DirectoryLeases::returned(const std::vector<FileId>& directories, std::uint64_t holder,

@@ -65,7 +65,7 @@ class HeldNames {
   /// From now on only the manager knows the file's attributes.
   void forget_attributes(FileId file);
   void set_stage(FileId file, Stage stage);
-  /// The file never was in the pool, or is not any more.
+  /// Drops the name of a file that the pool does not have.
   void erase(FileId file);
 
   // ---- changes at the time `now_ns`. The directories must be held.
@@ -78,9 +78,10 @@ class HeldNames {
   void remove(const msg::NameChange& change);
   void rename(const msg::NameChange& change);
   void change_attributes(const msg::NameChange& change);
+  /// The names of the directory have changed.
+  void touch(FileId directory, std::int64_t now_ns);
 
  private:
-  void touch(FileId directory, std::int64_t now_ns);
   void link(FileId id, File file);
 
   std::unordered_map<FileId, Directory> directories_;

@@ -11,15 +11,14 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kRepeatPause = 300ms;
-/// More than the fields of a change without its names.
+/// A change without its names takes fewer bytes.
 constexpr std::size_t kChangeBytes = 160;
 
 std::size_t bytes_of(const msg::NameChange& change) {
   return kChangeBytes + change.name.size() + change.to_name.size() + change.target.size();
 }
 
-/// Returns true when the manager has refused the batch. Otherwise it may have it, or may take it
-/// later.
+/// Returns true when the manager has refused the batch. After other errors the batch is sent again.
 bool is_refusal(Code code) {
   return code == Code::kStale || code == Code::kRefused || code == Code::kUnsupported ||
          code == Code::kInvalidArgument || code == Code::kMalformed;
@@ -34,30 +33,11 @@ void NameBatches::granted(const msg::LeaseDirectory::Reply& reply, bool first) {
   }
   wall_ns_ = std::max(now_ns(), reply.wall_ns);
   wall_at_ = host_.clock.now();
-  give(reply.first_number, reply.number_count);
+  numbers_.give(reply.first_number, reply.number_count);
 }
 
 std::int64_t NameBatches::now_ns() const {
   return wall_ns_ == 0 ? 0 : wall_ns_ + (host_.clock.now() - wall_at_).count();
-}
-
-void NameBatches::give(FileId first, std::uint32_t count) {
-  if (count == 0) return;
-  numbers_.emplace_back(first.value, first.value + count);
-}
-
-std::uint32_t NameBatches::numbers_wanted() const {
-  std::uint64_t left = 0;
-  for (const auto& [next, end] : numbers_) left += end - next;
-  return left < kNumbersAsked / 2 ? kNumbersAsked : 0;
-}
-
-FileId NameBatches::take_number() {
-  if (numbers_.empty()) return {};
-  auto& [next, end] = numbers_.front();
-  const FileId number{next++};
-  if (next == end) numbers_.pop_front();
-  return number;
 }
 
 void NameBatches::add(msg::NameChange change) {
@@ -85,7 +65,7 @@ void NameBatches::send(bool also_nothing) {
   batch.request.holder = holder_;
   batch.request.number = ++number_;
   batch.request.changes = std::exchange(changes_, {});
-  if (!numbers_asked_) batch.request.numbers = numbers_wanted();
+  if (!numbers_asked_) batch.request.numbers = numbers_.wanted();
   numbers_asked_ = numbers_asked_ || batch.request.numbers != 0;
   bytes_ = 0;
   in_flight_.push_back(std::move(batch));
@@ -109,7 +89,7 @@ void NameBatches::answered(std::uint64_t count, const rpc::Answer& answer) {
   batch->asked = false;
   if (answer.has_value()) {
     const auto* reply = std::get_if<msg::ApplyNames::Reply>(&*answer);
-    if (reply != nullptr) give(reply->first_number, reply->number_count);
+    if (reply != nullptr) numbers_.give(reply->first_number, reply->number_count);
     if (batch->request.numbers != 0) numbers_asked_ = false;
     unsynced_ -= batch->request.changes.size();
     in_flight_.erase(batch);
@@ -132,7 +112,8 @@ void NameBatches::tick() {
 
 void NameBatches::lose() {
   Changes lost;
-  for (Batch& batch : in_flight_) std::ranges::move(batch.request.changes, std::back_inserter(lost));
+  for (Batch& batch : in_flight_)
+    std::ranges::move(batch.request.changes, std::back_inserter(lost));
   std::ranges::move(changes_, std::back_inserter(lost));
   in_flight_.clear();
   changes_.clear();

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/names/file_numbers.h"
 #include "client/net/shared.h"
 #include "core/base/clock.h"
 #include "core/messages/messages.h"
@@ -20,8 +21,8 @@ namespace stdchk::client {
 /// sent again, with its number, before any later one.
 ///
 /// Threads: any, with the engine's lock held. `may_go` runs without the lock.
-/// Errors: `lost` is called once when the manager has ended the leases. Its argument lists the
-///   changes that it may not have.
+/// Errors: `lost` is called once when the manager has ended the leases. It gets the changes that
+///   were not durable.
 /// Limits: a change waits for at most kAgeMax. A batch has at most kChangesMax changes and
 ///   kBytesMax bytes.
 class NameBatches {
@@ -31,7 +32,6 @@ class NameBatches {
   static constexpr std::size_t kBytesMax = 128 << 10;
   /// Callers wait while so many changes are not durable.
   static constexpr std::size_t kUnsyncedMax = 8192;
-  static constexpr std::uint32_t kNumbersAsked = 4096;
 
   using Changes = std::vector<msg::NameChange>;
   struct Host {
@@ -52,10 +52,8 @@ class NameBatches {
   std::uint64_t holder() const STDCHK_REQUIRES(engine_lock) { return holder_; }
   /// The manager's time.
   std::int64_t now_ns() const STDCHK_REQUIRES(engine_lock);
-  /// How many numbers for new files the next request should ask for.
-  std::uint32_t numbers_wanted() const STDCHK_REQUIRES(engine_lock);
-  /// Returns none when no number is left: send(), and ask again.
-  FileId take_number() STDCHK_REQUIRES(engine_lock);
+  /// For new files. When no number is left, the answer to the next batch has some.
+  FileNumbers& numbers() STDCHK_REQUIRES(engine_lock) { return numbers_; }
 
   void add(msg::NameChange change) STDCHK_REQUIRES(engine_lock);
   /// Sends what was collected. `also_nothing`: sends a batch without changes, too.
@@ -83,7 +81,6 @@ class NameBatches {
   };
   void post(Batch& batch) STDCHK_REQUIRES(engine_lock);
   void answered(std::uint64_t count, const rpc::Answer& answer) STDCHK_REQUIRES(engine_lock);
-  void give(FileId first, std::uint32_t count) STDCHK_REQUIRES(engine_lock);
 
   const Host host_;
   std::uint64_t holder_ STDCHK_GUARDED_BY(engine_lock) = 0;
@@ -95,8 +92,7 @@ class NameBatches {
   bool timer_set_ STDCHK_GUARDED_BY(engine_lock) = false;
   std::deque<Batch> in_flight_ STDCHK_GUARDED_BY(engine_lock);
   std::size_t unsynced_ STDCHK_GUARDED_BY(engine_lock) = 0;  ///< changes that are not durable
-  /// Numbers for new files: the next, and the end, of each range.
-  std::deque<std::pair<std::uint64_t, std::uint64_t>> numbers_ STDCHK_GUARDED_BY(engine_lock);
+  FileNumbers numbers_ STDCHK_GUARDED_BY(engine_lock);
   bool numbers_asked_ STDCHK_GUARDED_BY(engine_lock) = false;
   std::int64_t wall_ns_ STDCHK_GUARDED_BY(engine_lock) = 0;
   Time wall_at_ STDCHK_GUARDED_BY(engine_lock){};

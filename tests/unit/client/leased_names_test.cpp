@@ -225,9 +225,7 @@ TEST_CASE("a change that no batch can have returns the lease first") {
   held.make("a");
   const FileId a = held.first->lookup(held.directory, "a")->id;
   auto second = held.pool.connect();
-  SECTION("a hard link") {
-    CHECK(held.first->make_link(a, held.directory, "b")->link_count == 2);
-  }
+  SECTION("a hard link") { CHECK(held.first->make_link(a, held.directory, "b")->link_count == 2); }
   SECTION("a special file") {
     REQUIRE(held.first->make_node(held.directory, "b", FileType::kFifo, {}, 0).has_value());
   }
