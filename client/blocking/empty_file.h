@@ -9,8 +9,8 @@
 
 namespace stdchk::client {
 
-/// An EmptyFile is a new file in a held directory, open for writing. Until its first byte it has no
-/// session: its close is a change in a batch. Then it becomes a BlockingFile.
+/// An EmptyFile is a new file in a held directory, open for writing. Before its first byte, a close
+/// adds a change to the batch. The first byte opens a session, and a BlockingFile takes over.
 ///
 /// Threads: any; calls may overlap. Must not outlive its filesystem.
 class EmptyFile final : public File {

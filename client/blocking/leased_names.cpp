@@ -152,7 +152,7 @@ Result<std::optional<LeasedNames::Found>> LeasedNames::lookup(Turn& turn, FileId
     STDCHK_TRY(choose(turn, {parent}, way));
     if (way == Way::kManager) return {};
     if (leases_.names().find(parent, name, &found.file) == nullptr) return {};
-    // A directory in this one may have a lease of its own.
+    // Directories inside have leases of their own.
     STDCHK_TRY(leases_.may_answer_about(found.file));
     found.attributes = leases_.names().attributes(found.file);
     return {};

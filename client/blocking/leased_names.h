@@ -15,11 +15,11 @@
 
 namespace stdchk::client {
 
-/// An EmptyOpen is a file that is open for writing and has no bytes, and so has no session. Guarded
-/// by the engine's lock.
+/// An EmptyOpen is an empty file, open for writing, without a session. Guarded by the engine's
+/// lock.
 struct EmptyOpen {
   FileId file;
-  bool is_stored = false;  ///< its name is at the manager, or in a batch
+  bool is_stored = false;  ///< a batch, or the manager, has its name
   Attributes attributes;   ///< the last that were known
   /// Set when the file gets a session.
   std::shared_ptr<Engine::Opening> opening;
@@ -51,12 +51,12 @@ class LeasedNames {
     std::vector<FileId> directories_;
     bool changed_ = false;
   };
-  /// A file of that name; no file: there is none.
+  /// The file with that name. Without a number, no such file exists.
   struct Found {
     FileId file;
     std::optional<Attributes> attributes;  ///< unset: ask the manager
   };
-  /// What a create has found or made.
+  /// The result of a create.
   struct Created {
     FileId existing;    ///< a file of that name
     EmptyOpenPtr made;  ///< a new file
@@ -74,7 +74,7 @@ class LeasedNames {
   Result<std::optional<std::vector<msg::DirectoryEntry>>> read_directory(Turn& turn,
                                                                          FileId directory);
   Result<std::optional<Attributes>> set_attributes(const msg::SetAttributes& change);
-  /// Makes a directory or a symbolic link. `change` has all but the file and the time.
+  /// Makes a directory or a symbolic link. Fills in the number and the time of `change`.
   Result<std::optional<Attributes>> make(Turn& turn, const msg::NameChange& change);
   /// Removes a name.
   Result<std::optional<std::uint32_t>> remove(Turn& turn, FileId parent, std::string_view name,

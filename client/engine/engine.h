@@ -80,7 +80,7 @@ class Engine final : private ManagerListener {
   std::shared_ptr<const void> counted_reader() const { return readers_; }
 
   // ---- any thread, lock held
-  /// What the manager has said to this client, and the state of the link to it.
+  /// The manager's answer to this client, and the state of the link.
   const ClientState::Registration& registration() const STDCHK_REQUIRES(engine_lock) {
     return state_.registration;
   }

@@ -23,7 +23,7 @@ class LeaseHolder {
   /// The manager wants these directories back.
   virtual void recalled(const std::vector<FileId>& directories) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called after each registration. `same`: the manager still has this client's sessions.
-  /// `same_epoch`: the manager is the same process as before.
+  /// `same_epoch`: the manager did not restart.
   virtual void registered(bool same, bool same_epoch) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called every 20 ms.
   virtual void tick() STDCHK_REQUIRES(engine_lock) = 0;

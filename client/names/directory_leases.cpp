@@ -49,7 +49,7 @@ DirectoryLeases::~DirectoryLeases() = default;
 // ---- calls about names ------------------------------------------------------------------------
 
 /// The manager has heard this client less than a lease ago, so it has ended none of its leases.
-/// A recall that did not arrive yet is younger than that answer.
+/// Recalls under way were sent after that answer.
 Status DirectoryLeases::may_answer() const {
   const bool heard = engine_.clock().now() < engine_.registration().heard_since + limits::kLease;
   if (!heard || !engine_.registration().manager_up || unproven_ != 0 || !batches_.may_go()) {
@@ -197,20 +197,17 @@ void DirectoryLeases::hold(FileId directory, Listing& listing) {
 
 // ---- returning --------------------------------------------------------------------------------
 
-void DirectoryLeases::recalled(const std::vector<FileId>& directories) {
-  for (const FileId directory : directories) {
-    if (is_held(directory)) plain_[directory].asks_after = engine_.clock().now() + kAskBackOffMin;
-  }
-  give_back(directories);
-}
+void DirectoryLeases::recalled(const std::vector<FileId>& directories) { give_back(directories); }
 
 void DirectoryLeases::give_back(const std::vector<FileId>& directories) {
   for (const FileId directory : directories) {
-    // A lease whose names are on their way is returned when the manager repeats the recall.
+    // A lease whose names have not arrived is returned when the manager repeats the recall.
     if (!is_held(directory)) continue;
     if (settle_) settle_(directory);
     returning_.insert(directory);
     to_return_.push_back(directory);
+    // The next such request would take the lease away again.
+    plain_[directory].asks_after = engine_.clock().now() + kAskBackOffMin;
   }
   return_now();
 }
@@ -249,7 +246,7 @@ void DirectoryLeases::returned(const std::vector<FileId>& directories, std::uint
     names_.drop(directory);
     returning_.erase(directory);
   }
-  // What the cache has is older than the changes.
+  // Cached entries are older than the changes.
   engine_.metadata().forget_all();
   changed_.notify_all();
 }
@@ -260,8 +257,8 @@ void DirectoryLeases::registered(bool same, bool same_epoch) {
   if (!same && same_epoch) return batches_.lose();
   if (batches_.holder() == 0) return;
   if (same) {
-    // The leases may have ended while the link was lost. The answer to a batch proves that they
-    // have not.
+    // The leases may have ended while the link was lost. The manager answers a batch of a
+    // valid lease only.
     batches_.send(true);
     unproven_ = batches_.newest();
     return;

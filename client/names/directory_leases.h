@@ -16,8 +16,8 @@
 
 namespace stdchk::client {
 
-/// A DirectoryLeases asks for leases on directories whose names this client changes often, and
-/// returns them when others want the directories. docs/decisions/0075 has the table of states.
+/// A DirectoryLeases asks for leases on directories whose names this client changes often. It
+/// returns leases when others want the directories. docs/decisions/0075 has the table of states.
 ///
 /// Threads: any, with the engine's lock held. Nothing waits: after kWouldBlock, wait for changed().
 /// Errors: when the manager has ended the leases, the next open of each file whose change may be
@@ -25,7 +25,7 @@ namespace stdchk::client {
 /// Limits: kHeldMax directories with kNamesMax names; further directories are not asked for.
 class DirectoryLeases final : public LeaseHolder {
  public:
-  static constexpr std::size_t kHeldMax = 4096;  ///< as many as one request can return
+  static constexpr std::size_t kHeldMax = 512;  ///< as many as one notice recalls
   static constexpr std::size_t kNamesMax = 200'000;
   static constexpr std::size_t kChangesToAsk = 8;
   static constexpr Duration kChangesWithin = std::chrono::seconds(1);
@@ -79,11 +79,11 @@ class DirectoryLeases final : public LeaseHolder {
   struct Plain {
     std::size_t under_way = 0;  ///< calls about its names
     std::deque<Time> changes;   ///< the newest
-    bool asking = false;        ///< a lease is being asked for, or its names are
+    bool asking = false;        ///< the manager was asked for a lease, or for names
     Time asks_after{};
     Duration back_off{};
   };
-  /// A lease that was granted, and whose names are on their way.
+  /// A granted lease whose names have not all arrived.
   struct Listing {
     HeldNames::Directory directory;
     std::vector<msg::DirectoryEntry> entries;
@@ -110,8 +110,8 @@ class DirectoryLeases final : public LeaseHolder {
   NameBatches batches_;
   Settle settle_ STDCHK_GUARDED_BY(engine_lock);
   std::unordered_map<FileId, Plain> plain_ STDCHK_GUARDED_BY(engine_lock);
-  /// Leases that are on their way back. Their names are in names_ until the manager has answered,
-  /// unless they never were.
+  /// Leases that are on their way back. The table names_ keeps their names until the manager
+  /// answers.
   std::set<FileId> returning_ STDCHK_GUARDED_BY(engine_lock);
   /// Leases that must be returned when no batch's outcome is unknown.
   std::vector<FileId> to_return_ STDCHK_GUARDED_BY(engine_lock);

@@ -27,8 +27,8 @@ class HeldNames {
   using Names = std::map<std::string, FileId, std::less<>>;
   /// How far the manager knows a file.
   enum class Stage : std::uint8_t {
-    kStored,   ///< its name is at the manager, or in a batch
-    kEmpty,    ///< it is open, has no bytes, and the manager knows nothing of it
+    kStored,   ///< the manager, or a batch, has its name
+    kEmpty,    ///< an open file without bytes, unknown to the manager
     kPending,  ///< a session writes it: its commit gives it the name
   };
   struct File {
@@ -54,7 +54,7 @@ class HeldNames {
   const File* file(FileId id) const;
   /// Requires that the directory is held. Returns nullptr when there is no such name.
   const File* find(FileId directory, std::string_view name, FileId* id = nullptr) const;
-  /// Returns the attributes of a held directory, or of a file in one, if they are known here.
+  /// Returns the known attributes of a held directory, or of a file with a name there.
   std::optional<Attributes> attributes(FileId id) const;
   std::vector<FileId> directories() const;
 
@@ -65,7 +65,7 @@ class HeldNames {
   /// From now on only the manager knows the file's attributes.
   void forget_attributes(FileId file);
   void set_stage(FileId file, Stage stage);
-  /// Drops the name of a file that the pool does not have.
+  /// Drops the name of a file that the pool lacks.
   void erase(FileId file);
 
   // ---- changes at the time `now_ns`. The directories must be held.

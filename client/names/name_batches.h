@@ -52,7 +52,7 @@ class NameBatches {
   std::uint64_t holder() const STDCHK_REQUIRES(engine_lock) { return holder_; }
   /// The manager's time.
   std::int64_t now_ns() const STDCHK_REQUIRES(engine_lock);
-  /// For new files. When no number is left, the answer to the next batch has some.
+  /// For new files. The answer to the next batch brings more.
   FileNumbers& numbers() STDCHK_REQUIRES(engine_lock) { return numbers_; }
 
   void add(msg::NameChange change) STDCHK_REQUIRES(engine_lock);

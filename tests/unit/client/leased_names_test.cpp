@@ -96,7 +96,7 @@ TEST_CASE("the holder of a directory answers its own calls, and the manager lear
   CHECK(seen->mtime_ns == file->mtime_ns);
   CHECK(second->lookup_fresh(held.directory, "sub")->mode == 0700);
   CHECK_FALSE(held.is_held());
-  // The attributes that the holder has told are those of the manager.
+  // Holder and manager agree on attributes.
   const auto now = held.first->lookup_fresh(held.directory, "f150");
   CHECK(now->ctime_ns == seen->ctime_ns);
   CHECK(held.first->attributes(held.directory)->mtime_ns ==
