@@ -16,6 +16,7 @@ using namespace std::chrono_literals;
 constexpr Duration kAskBackOffMin = 2s;
 constexpr Duration kAskBackOffMax = 60s;
 constexpr std::size_t kPlainMax = 4096;
+constexpr Duration kTick = 20ms;  ///< between two calls of tick()
 
 template <class R>
 const typename R::Reply* reply_of(const rpc::Answer& answer) {
@@ -48,12 +49,19 @@ DirectoryLeases::~DirectoryLeases() = default;
 
 // ---- calls about names ------------------------------------------------------------------------
 
+/// Calls wait. While the manager is silent they fail at once instead: calls in one directory queue in
+/// the kernel without a deadline, and their waits would add up.
+Status DirectoryLeases::not_now() const {
+  const bool is_silent = silent_ticks_ * kTick >= limits::kManagerDeadline;
+  return fail(is_silent ? Code::kManagerLost : Code::kWouldBlock, "client.lease");
+}
+
 /// The manager has heard this client less than a lease ago, so it has ended none of its leases.
 /// Recalls under way were sent after that answer.
 Status DirectoryLeases::may_answer() const {
   const bool heard = engine_.clock().now() < engine_.registration().heard_since + limits::kLease;
   if (!heard || !engine_.registration().manager_up || unproven_ != 0 || !batches_.may_go()) {
-    return fail(Code::kWouldBlock, "client.lease");
+    return not_now();
   }
   return {};
 }
@@ -64,16 +72,16 @@ Status DirectoryLeases::may_answer_about(FileId file) const {
                            : named != nullptr                ? named->parent
                                                              : FileId{};
   if (!directory) return {};
-  if (returning_.contains(directory)) return fail(Code::kWouldBlock, "client.lease");
+  if (returning_.contains(directory)) return not_now();
   return may_answer();
 }
 
 Status DirectoryLeases::may_begin(FileId directory) const {
-  if (returning_.contains(directory)) return fail(Code::kWouldBlock, "client.lease");
+  if (returning_.contains(directory)) return not_now();
   if (names_.directory(directory) != nullptr) return may_answer();
   const auto plain = plain_.find(directory);
   if (plain != plain_.end() && plain->second.asking) {
-    return fail(Code::kWouldBlock, "client.lease");
+    return not_now();
   }
   return {};
 }
@@ -268,6 +276,7 @@ void DirectoryLeases::registered(bool same, bool same_epoch) {
 }
 
 void DirectoryLeases::tick() {
+  silent_ticks_ = engine_.registration().manager_up ? 0 : silent_ticks_ + 1;
   batches_.tick();
   if (unproven_ != 0 && batches_.is_durable(unproven_)) {
     unproven_ = 0;

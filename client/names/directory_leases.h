@@ -88,6 +88,7 @@ class DirectoryLeases final : public LeaseHolder {
     HeldNames::Directory directory;
     std::vector<msg::DirectoryEntry> entries;
   };
+  Status not_now() const STDCHK_REQUIRES(engine_lock);
   Status may_answer() const STDCHK_REQUIRES(engine_lock);
   bool wants(FileId directory, const Plain& plain) const STDCHK_REQUIRES(engine_lock);
   void ask(FileId directory) STDCHK_REQUIRES(engine_lock);
@@ -119,6 +120,7 @@ class DirectoryLeases final : public LeaseHolder {
   std::uint64_t losses_ STDCHK_GUARDED_BY(engine_lock) = 0;
   /// The link was lost since: the leases count when the manager has answered this batch.
   std::uint64_t unproven_ STDCHK_GUARDED_BY(engine_lock) = 0;
+  std::uint32_t silent_ticks_ STDCHK_GUARDED_BY(engine_lock) = 0;  ///< without a link
 };
 
 }  // namespace stdchk::client
