@@ -138,6 +138,11 @@ msg::NameChange HeldNames::store(FileId id, std::int64_t now_ns, bool drains) {
   STDCHK_ASSERT(file.stage == Stage::kEmpty && file.attributes.has_value());
   file.stage = Stage::kStored;
   Attributes& attributes = *file.attributes;
+  // The kernel keeps the time of the create. The directory's time must not go back to it.
+  const bool is_as_created = attributes.mtime_ns == attributes.ctime_ns;
+  if (is_as_created && directories_.at(file.parent).attributes.mtime_ns <= attributes.mtime_ns) {
+    now_ns = attributes.mtime_ns;
+  }
   attributes.version = 1;
   attributes.atime_ns = attributes.mtime_ns = attributes.ctime_ns = now_ns;
   attributes.drain = drains ? DrainState::kPending : DrainState::kNone;
