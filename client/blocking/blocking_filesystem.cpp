@@ -95,7 +95,8 @@ Status BlockingFilesystem::start() {
   Lock lock(engine().shared().mutex);
   return wait(lock, clock().now() + limits::kCallDeadline,
               [this]() STDCHK_REQUIRES(engine_lock) -> Status {
-                if (!engine().registration().ready->done()) return fail(Code::kWouldBlock, "client.connect");
+                if (!engine().registration().ready->done())
+                  return fail(Code::kWouldBlock, "client.connect");
                 return *engine().registration().ready->status;
               });
 }

@@ -49,8 +49,8 @@ DirectoryLeases::~DirectoryLeases() = default;
 
 // ---- calls about names ------------------------------------------------------------------------
 
-/// Calls wait. While the manager is silent they fail at once instead: calls in one directory queue in
-/// the kernel without a deadline, and their waits would add up.
+/// Calls wait. While the manager is silent they fail at once instead: calls in one directory queue
+/// in the kernel, where no deadline ends them.
 Status DirectoryLeases::not_now() const {
   const bool is_silent = silent_ticks_ * kTick >= limits::kManagerDeadline;
   return fail(is_silent ? Code::kManagerLost : Code::kWouldBlock, "client.lease");

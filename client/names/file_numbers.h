@@ -36,7 +36,7 @@ class FileNumbers {
   void clear() { ranges_.clear(); }
 
  private:
-  /// The next number and the end of each range.
+  /// Ranges of free numbers: the next one, and the end.
   std::deque<std::pair<std::uint64_t, std::uint64_t>> ranges_;
 };
 
