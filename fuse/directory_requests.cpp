@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include "client/blocking/name_leasing.h"
 #include "core/base/assert.h"
 #include "core/base/mutex.h"
 
@@ -93,6 +94,10 @@ void DirectoryRequests::readdir(fuse_req_t request, std::size_t size, off_t offs
   if (fuse_reply_buf(request, out.data(), used) == -ENOENT) {
     for (NodeId node : counted) nodes_.forget(node, 1);
   }
+}
+
+void DirectoryRequests::fsyncdir(fuse_req_t request) {
+  reply(request, client::sync_names(filesystem_));
 }
 
 void DirectoryRequests::releasedir(fuse_req_t request, fuse_file_info* info) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "client/api/filesystem.h"
+#include "client/blocking/name_leasing.h"
 #include "core/base/clock.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
@@ -57,6 +58,7 @@ struct Settings {
   std::string transport = "auto";
   KernelSettings kernel;
   std::string unseen_writer = "commit";
+  std::string names = "stored";
   std::uint32_t watchdog_s = 20;
   bool unconfined = false;
   metrics::Flags metrics;
@@ -101,6 +103,10 @@ void describe_options(Options& options, Settings& settings) {
                  "let the kernel collect small writes that go through its page cache");
   options.choice("--unseen-writer", settings.unseen_writer, {"commit", "abort"},
                  "close() of a writer that the mount cannot see commits or drops its bytes");
+  options.choice(
+      "--names", settings.names, {"stored", "leased"},
+      "answer changes of names when they are stored; leased: at once, in directories that "
+      "this mount uses alone");
   options.count("--watchdog", settings.watchdog_s, 0, 3600,
                 "seconds of silence after which the guard restarts the process that serves the "
                 "mount; 0: no guard");
@@ -174,6 +180,7 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
                describe(filesystem.error()));
     return 1;
   }
+  if (settings.names == "leased") client::lease_names(**filesystem);
   SystemClock clock;
   MountOptions options;
   options.mountpoint = settings.kernel.mountpoint;

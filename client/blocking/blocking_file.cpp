@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/blocking/empty_file.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
 
@@ -351,6 +352,8 @@ Status BlockingFile::redundant(Lock& lock) {
 }
 
 Result<CompletionPtr> BlockingFile::begin_commit(bool end) {
+  // The version implies all changes of names before it.
+  filesystem_.engine().leases().send_changes();
   auto begun = file_.session()->start_commit(end);
   if (begun.has_value()) changed_ = false;
   return begun;
@@ -492,14 +495,26 @@ ReadView::~ReadView() {
   engine_->reader().give_back(*chunk_, bytes_.size());
 }
 
+namespace {
+
+/// Returns nullptr for other kinds of File. `writes`: an empty file is about to get its first byte.
+Result<BlockingFile*> blocking_file(File& file, bool writes) {
+  if (auto* const own = dynamic_cast<BlockingFile*>(&file)) return own;
+  auto* const empty = dynamic_cast<EmptyFile*>(&file);
+  if (empty == nullptr) return nullptr;
+  return writes ? empty->with_session() : empty->session_if_any();
+}
+
+}  // namespace
+
 Result<ReadView> view(File& file, std::uint64_t offset, std::size_t bytes) {
   // Other kinds of File, such as fakes in tests, have no cache.
-  auto* const own = dynamic_cast<BlockingFile*>(&file);
+  STDCHK_ASSIGN(BlockingFile* const own, blocking_file(file, false));
   return own == nullptr ? Result<ReadView>{ReadView{}} : own->view(offset, bytes);
 }
 
 Status write_adopted(File& file, WindowBuffer& buffer, std::uint64_t offset, ByteSpan bytes) {
-  auto* const own = dynamic_cast<BlockingFile*>(&file);
+  STDCHK_ASSIGN(BlockingFile* const own, blocking_file(file, true));
   return own == nullptr ? file.write(offset, bytes) : own->write_adopted(buffer, offset, bytes);
 }
 

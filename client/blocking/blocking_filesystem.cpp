@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "client/blocking/blocking_file.h"
+#include "client/blocking/empty_file.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
@@ -94,13 +95,17 @@ Status BlockingFilesystem::start() {
   Lock lock(engine().shared().mutex);
   return wait(lock, clock().now() + limits::kCallDeadline,
               [this]() STDCHK_REQUIRES(engine_lock) -> Status {
-                if (!engine().ready()->done()) return fail(Code::kWouldBlock, "client.connect");
-                return *engine().ready()->status;
+                if (!engine().registration().ready->done())
+                  return fail(Code::kWouldBlock, "client.connect");
+                return *engine().registration().ready->status;
               });
 }
 
 BlockingFilesystem::~BlockingFilesystem() {
   buffer_owner_.reset();
+  if (const Status sent = sync_names(); !sent) {
+    log::error("the last changes of names may be lost: {}", describe(sent.error()));
+  }
   (void)reactor_->post([this] { engine().begin_stop(); });
   {
     // Commits under way may continue until kEarlyCommit has passed; all other sessions end at once.
@@ -161,6 +166,7 @@ Status BlockingFilesystem::wait_for_early_close(FileId file) {
 }
 
 Result<std::unique_ptr<File>> BlockingFilesystem::open(FileId file, OpenFlags flags) {
+  STDCHK_TRY(settle(file));
   STDCHK_TRY(wait_for_early_close(file));
   if (flags.write || flags.truncate || flags.append) return open_writer(file, flags);
   return open_reader(file);
@@ -224,6 +230,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
   };
   const Status opened = wait(lock, deadline(), answered, &opening->answered);
   STDCHK_TRY(opened);
+  if (leased() != nullptr) leased()->forget_attributes(opening->attributes.id);
   if (!name.empty()) {
     // The directory's own attributes change at the file's first commit, so they stay valid until
     // then.
@@ -272,6 +279,29 @@ Result<std::unique_ptr<File>> BlockingFilesystem::opened(Lock& lock,
 Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::string_view name,
                                                          OpenFlags flags, Owner owner) {
   if (name.size() > limits::kNameBytesMax) return fail(Code::kNameTooLong, "client.create");
+  LeasedNames::Turn turn(leased());
+  if (leased() != nullptr) {
+    STDCHK_ASSIGN(const auto made, leased()->create(turn, parent, name, flags.exclusive, owner));
+    if (made.has_value() && made->existing) return open_existing(made->existing, flags);
+    if (made.has_value()) {
+      return std::make_unique<EmptyFile>(*this, *leased(), made->made, flags.append, clock().now());
+    }
+  }
+  auto file = create_at_manager(parent, name, flags, owner);
+  if (file.has_value()) turn.set_changed();
+  return file;
+}
+
+/// Opens a file for writing that a create has found in a held directory.
+Result<std::unique_ptr<File>> BlockingFilesystem::open_existing(FileId file, OpenFlags flags) {
+  STDCHK_TRY(settle(file));
+  STDCHK_TRY(wait_for_early_close(file));
+  return open_writer(file, flags);
+}
+
+Result<std::unique_ptr<File>> BlockingFilesystem::create_at_manager(FileId parent,
+                                                                    std::string_view name,
+                                                                    OpenFlags flags, Owner owner) {
   if (!flags.exclusive) {
     // A file that this process already writes is shared, not opened a second time.
     FileId known;
@@ -291,7 +321,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::str
     }
     if (!known && writing) {
       // The cache may have dropped a name whose session is still committing: ask the manager.
-      const auto found = lookup_fresh(parent, name);
+      const auto found = lookup_at_manager(parent, name);
       if (found.has_value()) STDCHK_TRY(wait_for_early_close(found->id));
       const Lock lock(engine().shared().mutex);
       if (found.has_value() && engine().sessions().find(found->id) != nullptr) known = found->id;

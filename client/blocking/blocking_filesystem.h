@@ -53,6 +53,9 @@ class BlockingFilesystem final : public BlockingNames {
   Status start();
   Result<std::unique_ptr<File>> open_session(msg::OpenSession request, OpenFlags flags);
   Status wait_for_early_close(FileId file);
+  Result<std::unique_ptr<File>> create_at_manager(FileId parent, std::string_view name,
+                                                  OpenFlags flags, Owner owner);
+  Result<std::unique_ptr<File>> open_existing(FileId file, OpenFlags flags);
   Result<std::unique_ptr<File>> open_writer(FileId file, OpenFlags flags);
   Result<std::unique_ptr<File>> open_reader(FileId file);
   Result<std::unique_ptr<File>> opened(Lock& lock, std::unique_ptr<BlockingFile>& reader)

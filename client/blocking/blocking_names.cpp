@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 
+#include "client/blocking/name_leasing.h"
 #include "core/base/limits.h"
 #include "core/policy/image_name.h"
 
@@ -16,11 +17,25 @@ Status check_name(std::string_view name) {
   return {};
 }
 
+msg::NameChange new_name(msg::NameChangeKind kind, FileId parent, std::string_view name,
+                         Owner owner) {
+  msg::NameChange change;
+  change.kind = kind;
+  change.parent = parent;
+  change.name = std::string(name);
+  change.mode = owner.mode;
+  change.uid = owner.uid;
+  change.gid = owner.gid;
+  return change;
+}
+
 }  // namespace
 
-/// If this process writes the file, takes size and times from its session.
+/// If this process writes the file, takes size and times from its session. Takes those of a file in
+/// a held directory from there: the manager may not know the last changes.
 Attributes BlockingNames::with_session_state(Attributes attributes) {
   const Lock lock(engine().shared().mutex);
+  if (leased_ != nullptr) attributes = leased_->known(attributes.id).value_or(attributes);
   const SessionPtr session = engine().sessions().find(attributes.id);
   if (session == nullptr || session->ended()) return attributes;
   const Attributes now = session->attributes();
@@ -55,6 +70,11 @@ void BlockingNames::forget(FileId parent, std::string_view name, FileId file) {
 }
 
 Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
+  LeasedNames::Turn turn(leased());
+  if (leased_ != nullptr) {
+    STDCHK_ASSIGN(const auto found, leased_->lookup(turn, parent, name));
+    if (found.has_value()) return attributes_of(*found);
+  }
   std::optional<MetadataCache::Known> known;
   {
     const Lock lock(engine().shared().mutex);
@@ -62,7 +82,7 @@ Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
     if (known.has_value()) look_ahead_.hit(parent);
   }
   if (!known.has_value()) {
-    auto found = lookup_fresh(parent, name);
+    auto found = lookup_at_manager(parent, name);
     if (found.has_value()) look_ahead(parent, name);
     return found;
   }
@@ -87,7 +107,23 @@ void BlockingNames::look_ahead(FileId directory, std::string_view after) {
   });
 }
 
+/// Returns the attributes of a file that was looked up in a held directory.
+Result<Attributes> BlockingNames::attributes_of(const LeasedNames::Found& found) {
+  if (!found.file) return fail(Code::kNotFound, "client.lookup");
+  if (found.attributes.has_value()) return *found.attributes;
+  return cached_attributes(found.file);
+}
+
 Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view name) {
+  LeasedNames::Turn turn(leased());
+  if (leased_ != nullptr) {
+    STDCHK_ASSIGN(const auto found, leased_->lookup(turn, parent, name));
+    if (found.has_value()) return attributes_of(*found);
+  }
+  return lookup_at_manager(parent, name);
+}
+
+Result<Attributes> BlockingNames::lookup_at_manager(FileId parent, std::string_view name) {
   STDCHK_TRY(check_name(name));
   auto reply = ask_for(msg::Lookup{{}, parent, std::string(name)});
   if (reply.has_value()) {
@@ -102,6 +138,14 @@ Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view n
 }
 
 Result<Attributes> BlockingNames::attributes(FileId file) {
+  if (leased_ != nullptr) {
+    STDCHK_ASSIGN(const auto known, leased_->attributes(file));
+    if (known.has_value()) return *known;
+  }
+  return cached_attributes(file);
+}
+
+Result<Attributes> BlockingNames::cached_attributes(FileId file) {
   std::optional<Attributes> known;
   {
     const Lock lock(engine().shared().mutex);
@@ -138,6 +182,37 @@ Result<Attributes> BlockingNames::resolve(std::string_view path) {
 }
 
 Result<std::vector<msg::DirectoryEntry>> BlockingNames::read_directory(FileId directory) {
+  LeasedNames::Turn turn(leased());
+  if (leased_ == nullptr) return list(directory);
+  STDCHK_ASSIGN(auto held, leased_->read_directory(turn, directory));
+  if (!held.has_value()) return list(directory);
+  STDCHK_TRY(complete(directory, *held));
+  return std::move(*held);
+}
+
+/// Fetches the attributes that only the manager knows. Drops names of new files whose sessions have
+/// ended without a version.
+Status BlockingNames::complete(FileId directory, std::vector<msg::DirectoryEntry>& entries) {
+  const auto is_unknown = [](const msg::DirectoryEntry& entry) {
+    return entry.attributes.link_count == 0;
+  };
+  if (std::ranges::none_of(entries, is_unknown)) return {};
+  // The listing puts all attributes into the cache.
+  STDCHK_TRY(list(directory));
+  for (msg::DirectoryEntry& entry : entries) {
+    if (!is_unknown(entry)) continue;
+    const auto now = cached_attributes(entry.attributes.id);
+    if (now.has_value()) {
+      entry.attributes = *now;
+    } else if (now.error().code != Code::kNotFound && now.error().code != Code::kStale) {
+      return fail(now.error());
+    }
+  }
+  std::erase_if(entries, is_unknown);
+  return {};
+}
+
+Result<std::vector<msg::DirectoryEntry>> BlockingNames::list(FileId directory) {
   std::vector<msg::DirectoryEntry> entries;
   bool cached = false;
   {
@@ -173,6 +248,10 @@ Result<std::vector<msg::DirectoryEntry>> BlockingNames::read_directory(FileId di
 }
 
 Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& change) {
+  if (leased_ != nullptr) {
+    STDCHK_ASSIGN(const auto changed, leased_->set_attributes(change));
+    if (changed.has_value()) return *changed;
+  }
   STDCHK_ASSIGN(const auto reply, ask_for(change));
   {
     const Lock lock(engine().shared().mutex);
@@ -184,7 +263,7 @@ Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& chang
 /// Asks for a new file or folder. Drops a negative cache entry for its name, and caches its
 /// attributes.
 template <class R>
-Result<Attributes> BlockingNames::make(R request) {
+Result<Attributes> BlockingNames::make(R request, LeasedNames::Turn& turn) {
   const FileId parent = request.parent;
   const std::string name = request.name;
   const auto reply = ask_for(std::move(request), {parent});
@@ -192,6 +271,7 @@ Result<Attributes> BlockingNames::make(R request) {
     forget(parent, name, FileId{});
     return fail(reply.error());
   }
+  turn.set_changed();
   {
     const Lock lock(engine().shared().mutex);
     engine().metadata().forget_name(parent, name);
@@ -203,14 +283,30 @@ Result<Attributes> BlockingNames::make(R request) {
 Result<Attributes> BlockingNames::make_directory(FileId parent, std::string_view name,
                                                  Owner owner) {
   STDCHK_TRY(check_name(name));
-  return make(msg::MakeDirectory{{}, parent, std::string(name), owner.mode, owner.uid, owner.gid});
+  LeasedNames::Turn turn(leased());
+  if (leased_ != nullptr) {
+    msg::NameChange change = new_name(msg::NameChangeKind::kAddDirectory, parent, name, owner);
+    STDCHK_ASSIGN(const auto made, leased_->make(turn, change));
+    if (made.has_value()) return *made;
+  }
+  return make(msg::MakeDirectory{{}, parent, std::string(name), owner.mode, owner.uid, owner.gid},
+              turn);
 }
 
 Result<Attributes> BlockingNames::make_symlink(FileId parent, std::string_view name,
                                                std::string_view target, Owner owner) {
   STDCHK_TRY(check_name(name));
+  LeasedNames::Turn turn(leased());
+  const bool is_good = !target.empty() && target.size() <= limits::kSymlinkBytesMax;
+  if (leased_ != nullptr && is_good) {
+    msg::NameChange change = new_name(msg::NameChangeKind::kAddSymlink, parent, name, owner);
+    change.target = std::string(target);
+    STDCHK_ASSIGN(const auto made, leased_->make(turn, change));
+    if (made.has_value()) return *made;
+  }
   return make(
-      msg::MakeSymlink{{}, parent, std::string(name), std::string(target), owner.uid, owner.gid});
+      msg::MakeSymlink{{}, parent, std::string(name), std::string(target), owner.uid, owner.gid},
+      turn);
 }
 
 Result<std::string> BlockingNames::read_symlink(FileId file) {
@@ -221,19 +317,31 @@ Result<std::string> BlockingNames::read_symlink(FileId file) {
 Result<Attributes> BlockingNames::make_node(FileId parent, std::string_view name, FileType type,
                                             Owner owner, std::uint32_t device) {
   STDCHK_TRY(check_name(name));
+  LeasedNames::Turn turn(leased());
+  if (leased_ != nullptr) STDCHK_TRY(leased_->leave(turn, parent));
   return make(
-      msg::MakeNode{{}, parent, std::string(name), type, owner.mode, owner.uid, owner.gid, device});
+      msg::MakeNode{{}, parent, std::string(name), type, owner.mode, owner.uid, owner.gid, device},
+      turn);
 }
 
 Result<Attributes> BlockingNames::make_link(FileId file, FileId parent, std::string_view name) {
   STDCHK_TRY(check_name(name));
-  return make(msg::MakeLink{{}, file, parent, std::string(name)});
+  STDCHK_TRY(settle(file));
+  LeasedNames::Turn turn(leased());
+  if (leased_ != nullptr) STDCHK_TRY(leased_->leave(turn, parent, file));
+  return make(msg::MakeLink{{}, file, parent, std::string(name)}, turn);
 }
 
 /// After a repeated call, the manager's answer does not name the file: the caller must ask.
 Result<std::uint32_t> BlockingNames::remove(FileId parent, std::string_view name, bool directory) {
   STDCHK_TRY(check_name(name));
+  LeasedNames::Turn turn(leased());
+  if (leased_ != nullptr) {
+    STDCHK_ASSIGN(const auto left, leased_->remove(turn, parent, name, directory));
+    if (left.has_value()) return *left;
+  }
   auto reply = ask_for(msg::Remove{{}, parent, std::string(name), directory});
+  if (reply.has_value()) turn.set_changed();
   if (!reply.has_value() || !reply->directory.id) {
     forget(parent, name, reply.has_value() ? reply->file : FileId{});
     if (!reply.has_value()) return fail(reply.error());
@@ -249,6 +357,11 @@ Result<std::uint32_t> BlockingNames::remove(FileId parent, std::string_view name
 Result<std::uint32_t> BlockingNames::rename(const msg::Rename& change) {
   STDCHK_TRY(check_name(change.from_name));
   STDCHK_TRY(check_name(change.to_name));
+  LeasedNames::Turn turn(leased());
+  if (leased_ != nullptr) {
+    STDCHK_ASSIGN(const auto left, leased_->rename(turn, change));
+    if (left.has_value()) return *left;
+  }
   std::vector<FileId> directories{change.from_parent};
   if (change.to_parent != change.from_parent) directories.push_back(change.to_parent);
   auto reply = ask_for(change, directories);
@@ -257,6 +370,7 @@ Result<std::uint32_t> BlockingNames::rename(const msg::Rename& change) {
     forget(change.to_parent, change.to_name, FileId{});
     return fail(reply.error());
   }
+  turn.set_changed();
   const Lock lock(engine().shared().mutex);
   MetadataCache& cache = engine().metadata();
   cache.forget_name(change.from_parent, change.from_name);
@@ -268,19 +382,41 @@ Result<std::uint32_t> BlockingNames::rename(const msg::Rename& change) {
 }
 
 Status BlockingNames::set_xattr(const msg::SetXattr& change) {
+  STDCHK_TRY(settle(change.file));
+  // A rule of sets lets the manager change names in the directories below.
+  const bool may_rule = change.name.starts_with("user.stdchk.");
+  if (leased_ != nullptr && may_rule) STDCHK_TRY(leased_->leave_all());
   auto reply = ask_for(change);
   if (!reply.has_value()) return fail(reply.error());
   const Lock lock(engine().shared().mutex);
+  if (leased_ != nullptr) leased_->forget_attributes(change.file);
   engine().metadata().forget_file(change.file);
   return {};
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> BlockingNames::xattrs(FileId file) {
+  STDCHK_TRY(settle(file));
   STDCHK_ASSIGN(auto reply, ask_for(msg::GetXattrs{file}));
   return std::move(reply.attributes);
 }
 
+Result<std::pair<Attributes, ChunkMap>> BlockingNames::map(FileId file) {
+  STDCHK_TRY(settle(file));
+  return BlockingQuestions::map(file);
+}
+
+void BlockingNames::lock(const msg::SetLock& request, LockDone done) {
+  if (const Status known = settle(request.file); !known) return done(fail(known.error()));
+  BlockingQuestions::lock(request, std::move(done));
+}
+
+Result<msg::GetLock::Reply> BlockingNames::get_lock(msg::GetLock request) {
+  STDCHK_TRY(settle(request.file));
+  return BlockingQuestions::get_lock(std::move(request));
+}
+
 Result<msg::GetPolicy::Reply> BlockingNames::policy(FileId file) {
+  STDCHK_TRY(settle(file));
   return ask_for(msg::GetPolicy{file});
 }
 
@@ -290,6 +426,15 @@ Status BlockingNames::set_policy(FileId directory, const Policy& changes) {
   const Lock lock(engine().shared().mutex);
   engine().metadata().forget_file(directory);
   return {};
+}
+
+void lease_names(Filesystem& filesystem) {
+  if (auto* const own = dynamic_cast<BlockingNames*>(&filesystem)) own->lease_names();
+}
+
+Status sync_names(Filesystem& filesystem) {
+  auto* const own = dynamic_cast<BlockingNames*>(&filesystem);
+  return own == nullptr ? Status{} : own->sync_names();
 }
 
 }  // namespace stdchk::client

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "client/blocking/blocking_questions.h"
+#include "client/blocking/leased_names.h"
 #include "client/blocking/look_ahead.h"
 #include "core/base/clock.h"
 
@@ -37,26 +39,44 @@ class BlockingNames : public BlockingQuestions {
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
   Result<msg::GetPolicy::Reply> policy(FileId file) override;
   Status set_policy(FileId directory, const Policy& changes) override;
+  Result<std::pair<Attributes, ChunkMap>> map(FileId file) override;
+  void lock(const msg::SetLock& request, LockDone done) override;
+  Result<msg::GetLock::Reply> get_lock(msg::GetLock request) override;
 
+  /// Holds directories from now on; see name_leasing.h.
+  void lease_names() { leased_ = std::make_unique<LeasedNames>(*this); }
+  /// Waits until all changes of names are durable that were answered.
+  Status sync_names() { return leased_ == nullptr ? Status{} : leased_->sync(); }
   /// Returns what the manager says now, without what this process has not committed.
   Result<Attributes> attributes_fresh(FileId file) STDCHK_EXCLUDES(engine_lock);
 
  protected:
   explicit BlockingNames(Clock& clock) : BlockingQuestions(clock) {}
 
+  /// Returns nullptr when this Filesystem holds no directories.
+  LeasedNames* leased() const { return leased_.get(); }
+  /// Waits until the manager knows the file.
+  Status settle(FileId file) { return leased_ == nullptr ? Status{} : leased_->settle(file); }
+
   /// True when the file was seen under a name A.Ni.Tj: its fsync does not commit.
   bool is_image(FileId file) const STDCHK_REQUIRES(engine_lock) { return images_.contains(file); }
   void note_name(FileId file, std::string_view name) STDCHK_REQUIRES(engine_lock);
+  Result<Attributes> lookup_at_manager(FileId parent, std::string_view name);
   /// Drops the name, and the attributes of the file, from the metadata cache.
   void forget(FileId parent, std::string_view name, FileId file);
 
  private:
   void remember(FileId parent, std::string_view name, const Attributes& attributes);
   template <class R>
-  Result<Attributes> make(R request);
+  Result<Attributes> make(R request, LeasedNames::Turn& turn);
+  Result<Attributes> cached_attributes(FileId file);
+  Result<Attributes> attributes_of(const LeasedNames::Found& found);
+  Result<std::vector<msg::DirectoryEntry>> list(FileId directory);
+  Status complete(FileId directory, std::vector<msg::DirectoryEntry>& entries);
   Attributes with_session_state(Attributes attributes);
   void look_ahead(FileId directory, std::string_view after);
 
+  std::unique_ptr<LeasedNames> leased_;
   std::unordered_set<FileId> images_ STDCHK_GUARDED_BY(engine_lock);
   LookAhead look_ahead_ STDCHK_GUARDED_BY(engine_lock);
 };

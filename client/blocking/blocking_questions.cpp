@@ -27,7 +27,7 @@ Status BlockingQuestions::wait(Lock& lock, Time until, const std::function<Statu
     Status status = step();
     if (status.has_value() || status.error().code != Code::kWouldBlock) return status;
     if (clock_.now() >= until) {
-      if (engine_->manager_lost()) return fail(Code::kManagerLost, "client.manager");
+      if (!engine_->registration().manager_up) return fail(Code::kManagerLost, "client.manager");
       return fail(Code::kDeadline, "client.wait");
     }
     signal.wait_for(lock, kWaitMax);

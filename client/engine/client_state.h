@@ -23,6 +23,8 @@ struct ClientState {
     CompletionPtr ready = std::make_shared<Completion>();
     msg::PoolConfig pool;  ///< with this client's own settings
     bool manager_up = false;
+    /// When the newest heartbeat, or registration, was sent that the manager has answered.
+    Time heard_since{};
     ClientId client;
     Epoch epoch;
   };

@@ -47,6 +47,7 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
             reactor_.schedule_after(pause, std::move(work));
           }),
       hasher_(shared_, executor, state_.counts.writers, config_.encryption),
+      leases_(reactor),
       peers_(reactor, data_, Peers::Config{config_.host_token}),
       manager_(
           reactor, control,
@@ -81,6 +82,8 @@ void Engine::watch_manager() {
     const Lock lock(shared_.mutex);
     left_behind = queue_.take_left_behind();
     state_.registration.manager_up = manager_.registered();
+    state_.registration.heard_since = manager_.heard_since();
+    if (LeaseHolder* const holder = leases_.holder()) holder->tick();
     const Error& error = manager_.last_error();
     if (!state_.registration.manager_up && error.where[0] != '\0' &&
         !state_.registration.ready->done() && retry_class(error.code) == Retry::kNo) {
@@ -132,6 +135,8 @@ void Engine::on_registered(const msg::RegisterClient::Reply& reply, bool same) {
     const bool same_epoch = reply.epoch == state_.registration.epoch;
     if (!same) forget_registration(same_epoch);
     locks_.registered(reply.client, same, same_epoch);
+    state_.registration.heard_since = manager_.heard_since();
+    if (LeaseHolder* const holder = leases_.holder()) holder->registered(same, same_epoch);
     state_.registration.epoch = reply.epoch;
     pool = state_.registration.pool;
   }
@@ -240,6 +245,8 @@ void Engine::on_invalidate(const msg::Invalidate& notice) {
       if (const SessionPtr session = sessions_.find(id)) session->fenced();
     }
     if (notice.benefactors_changed) ask_benefactors();
+    LeaseHolder* const holder = leases_.holder();
+    if (holder != nullptr && !notice.recalled.empty()) holder->recalled(notice.recalled);
   }
   for (const auto& entry : notice.entries) {
     if (events->entry_changed) events->entry_changed(entry.directory, entry.name);

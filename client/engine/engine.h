@@ -11,6 +11,7 @@
 #include "client/api/filesystem.h"
 #include "client/engine/chunk_hasher.h"
 #include "client/engine/client_state.h"
+#include "client/engine/lease_holder.h"
 #include "client/engine/lock_keeper.h"
 #include "client/engine/session_opener.h"
 #include "client/engine/session_services.h"
@@ -60,7 +61,7 @@ class Engine final : private ManagerListener {
   ~Engine() override;
 
   // ---- reactor's thread, without the lock
-  /// Registers with the manager. ready() is done when the engine can be used.
+  /// Registers with the manager. registration().ready is done when the engine can be used.
   void start();
   /// Ends all sessions: commits under way continue, all other sessions are aborted. idle() becomes
   /// true when no session is left.
@@ -79,14 +80,14 @@ class Engine final : private ManagerListener {
   std::shared_ptr<const void> counted_reader() const { return readers_; }
 
   // ---- any thread, lock held
-  const CompletionPtr& ready() const STDCHK_REQUIRES(engine_lock) {
-    return state_.registration.ready;
+  /// The manager's answer to this client, and the state of the link.
+  const ClientState::Registration& registration() const STDCHK_REQUIRES(engine_lock) {
+    return state_.registration;
   }
   bool idle() const STDCHK_REQUIRES(engine_lock) { return sessions_.empty(); }
   const msg::PoolConfig& config() const STDCHK_REQUIRES(engine_lock) {
     return state_.registration.pool;
   }
-  bool manager_lost() const STDCHK_REQUIRES(engine_lock) { return !state_.registration.manager_up; }
   ClientId client() const STDCHK_REQUIRES(engine_lock) { return state_.registration.client; }
   ClientState::Counts& counts() STDCHK_REQUIRES(engine_lock) { return state_.counts; }
   MetadataCache& metadata() STDCHK_REQUIRES(engine_lock) { return state_.metadata; }
@@ -95,16 +96,19 @@ class Engine final : private ManagerListener {
   Window& window() STDCHK_REQUIRES(engine_lock) { return *state_.buffers.window; }
   SessionTable& sessions() STDCHK_REQUIRES(engine_lock) { return sessions_; }
   LockKeeper& locks() STDCHK_REQUIRES(engine_lock) { return locks_; }
+  LeaseLink& leases() { return leases_; }
   void set_events(CacheEvents events) STDCHK_REQUIRES(engine_lock) {
     events_ = std::make_shared<CacheEvents>(std::move(events));
   }
 
   /// Sends a request. `done` runs on the reactor's thread without the lock. A request about a file
   /// without a version waits until a restarted manager knows that file again. See
-  /// ManagerClient::call for `late`.
+  /// ManagerClient::call for `late` and `may_go`.
   void call(msg::Request request, std::function<void(rpc::Answer)> done,
-            std::function<void(rpc::Answer)> late = {}) STDCHK_REQUIRES(engine_lock) {
-    queue_.call({std::move(request), std::move(done), {}, std::move(late)});
+            std::function<void(rpc::Answer)> late = {}, std::function<bool()> may_go = {})
+      STDCHK_REQUIRES(engine_lock) {
+    leases_.send_changes();
+    queue_.call({std::move(request), std::move(done), std::move(may_go), std::move(late)});
   }
   using Opening = SessionOpener::Opening;
   /// Opens a session; see SessionOpener::open().
@@ -158,6 +162,7 @@ class Engine final : private ManagerListener {
   SessionOpener opener_;
   LockKeeper locks_;
   ChunkHasher hasher_;
+  LeaseLink leases_;
   Watch watch_;  ///< reactor's thread
   Peers peers_;
   ManagerClient manager_;

@@ -37,7 +37,11 @@ void SessionTable::let_go() {
 }
 
 void SessionTable::note_lost(const Session& session) {
-  if (lost_.size() < kLostMax) lost_.insert_or_assign(session.file(), *session.error());
+  note_lost(session.file(), *session.error());
+}
+
+void SessionTable::note_lost(FileId file, const Error& why) {
+  if (lost_.size() < kLostMax) lost_.insert_or_assign(file, why);
 }
 
 std::optional<Error> SessionTable::take_lost(FileId file) {

@@ -42,6 +42,7 @@ class SessionTable {
 
   // ---- early closes
   void note_lost(const Session& session) STDCHK_REQUIRES(engine_lock);
+  void note_lost(FileId file, const Error& why) STDCHK_REQUIRES(engine_lock);
   /// Returns, once, why an early close of the file has lost its commit.
   std::optional<Error> take_lost(FileId file) STDCHK_REQUIRES(engine_lock);
   bool has_lost() const STDCHK_REQUIRES(engine_lock) { return !lost_.empty(); }

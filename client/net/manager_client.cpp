@@ -83,9 +83,12 @@ void ManagerClient::connect() {
   config_.registration.resume = identity_.client;
   config_.registration.newest_epoch = identity_.epoch;
   config_.registration.proof = identity_.proof;
+  const Time sent = reactor_.clock().now();
   peer_->call(config_.registration, limits::kConnectDeadline,
-              [this, attempt = attempt_](rpc::Answer answer) {
-                if (attempt == attempt_) on_register(std::move(answer));
+              [this, sent, attempt = attempt_](rpc::Answer answer) {
+                if (attempt != attempt_) return;
+                if (answer.has_value()) heard_since_ = sent;
+                on_register(std::move(answer));
               });
 }
 
@@ -176,9 +179,11 @@ void ManagerClient::heartbeat() {
   heartbeat_ = reactor_.schedule_after(limits::kHeartbeatInterval, [this] { heartbeat(); });
   const msg::ClientHeartbeat beat{identity_.client, totals(), listener_.reader_totals(),
                                   listener_.reader_count()};
-  peer_->call(beat, limits::kLease, [this, attempt = attempt_](rpc::Answer answer) {
+  const Time sent = reactor_.clock().now();
+  peer_->call(beat, limits::kLease, [this, sent, attempt = attempt_](rpc::Answer answer) {
     if (attempt != attempt_ || !registered_) return;
     if (answer.has_value()) {
+      heard_since_ = sent;
       answered_last_ = reactor_.clock().now();
       return;
     }

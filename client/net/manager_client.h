@@ -64,6 +64,9 @@ class ManagerClient final : public rpc::PeerHandler {
   ClientId client() const { return identity_.client; }
   Epoch epoch() const { return identity_.epoch; }
   bool registered() const { return registered_; }
+  /// When the newest registration or heartbeat was sent that was answered: the manager has heard
+  /// this client since.
+  Time heard_since() const { return heard_since_; }
   /// True when several attempts to reach the manager failed and it has answered nothing for
   /// limits::kManagerDeadline. Callers should not wait for new calls then. Time in which this
   /// process itself was stopped does not count.
@@ -123,6 +126,7 @@ class ManagerClient final : public rpc::PeerHandler {
   std::uint64_t attempt_ = 0;           ///< counts links: answers of older links are ignored
   std::uint64_t answered_attempt_ = 0;  ///< the last attempt that led to a registration
   Time answered_last_{};
+  Time heard_since_{};
   TimerId reconnect_;
   TimerId heartbeat_;
   Error last_error_;

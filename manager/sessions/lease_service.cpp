@@ -128,9 +128,13 @@ void LeaseService::serve(ClientRecord& client, const msg::ReturnLease& request, 
   for (const FileId directory : request.directories) {
     if (leases().holder(directory) == request.holder) returned.push_back(directory);
   }
-  const auto answer = [call] { call.answer(msg::ReturnLease::Reply{}); };
-  if (returned.empty()) return pool_.journal().when_durable(answer);
-  end(request.holder, returned, answer);
+  if (returned.empty()) {
+    return pool_.journal().when_durable([call] { call.answer(msg::ReturnLease::Reply{}); });
+  }
+  end(request.holder, returned, [call](const Result<Affected>& outcome) {
+    if (!outcome) return call.fail(outcome.error());
+    call.answer(msg::ReturnLease::Reply{});
+  });
   if (is_earlier && directories_of(leases(), request.holder).empty()) end_all(request.holder);
 }
 
@@ -175,11 +179,11 @@ void LeaseService::end_all(std::uint64_t holder) {
 }
 
 void LeaseService::end(std::uint64_t holder, const std::vector<FileId>& directories,
-                       std::function<void()> done) {
+                       std::function<void(const Result<Affected>&)> done) {
   for (const FileId directory : directories) ending_.insert(directory);
   pool_.execute(EndLeases{holder, directories},
-                [this, directories, done = std::move(done)](const Result<Affected>&) {
-                  done();
+                [this, directories, done = std::move(done)](const Result<Affected>& outcome) {
+                  done(outcome);
                   ended(directories);
                 });
 }

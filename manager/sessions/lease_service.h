@@ -82,7 +82,7 @@ class LeaseService {
   void notify_holder(FileId directory);
   void end_all(std::uint64_t holder);
   void end(std::uint64_t holder, const std::vector<FileId>& directories,
-           std::function<void()> ended);
+           std::function<void(const Result<Affected>&)> done);
   void ended(const std::vector<FileId>& directories);
   FileId give_numbers(ClientRecord& client, std::uint32_t wanted);
   void apply(ClientRecord& client, const msg::ApplyNames& request, const Call& call);

@@ -40,7 +40,7 @@ EngineNode::~EngineNode() {
 
 bool EngineNode::ready() {
   const Lock lock(engine_->shared().mutex);
-  return engine_->ready()->done() && !engine_->manager_lost() &&
+  return engine_->registration().ready->done() && engine_->registration().manager_up &&
          !cluster_.is_behind(engine_->client());
 }
 

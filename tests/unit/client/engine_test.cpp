@@ -18,7 +18,7 @@ struct OwnEngine {
     engine->start();
     REQUIRE(turn_until([&] {
       const Lock lock(engine->shared().mutex);
-      return engine->ready()->done();
+      return engine->registration().ready->done();
     }));
   }
   ~OwnEngine() {

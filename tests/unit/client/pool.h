@@ -179,6 +179,18 @@ class Pool {
     REQUIRE(posted.has_value());  // Catch is not thread-safe: the call has ended here
   }
 
+  /// The number of directories that clients hold.
+  std::size_t leases() {
+    std::size_t count = 0;
+    on_reactor([&] { count = manager_->state().name_leases().directories().size(); });
+    return count;
+  }
+  std::uint64_t requests_served() {
+    std::uint64_t count = 0;
+    on_reactor([&] { count = manager_->services().router.requests_served(); });
+    return count;
+  }
+
   SystemClock clock;
   transport::mem::Fabric fabric;
   bool first_endpoint_without_memory = false;  ///< for clients that connect from now on

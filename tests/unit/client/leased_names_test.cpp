@@ -1,0 +1,311 @@
+// Tests directories that a client holds (docs/decisions/0075), against a real manager in memory.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/blocking/name_leasing.h"
+#include "tests/unit/client/pool.h"
+
+namespace stdchk::client::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArena = 8 * limits::kMiB;
+
+/// A pool, a client that holds a directory, and the directory.
+struct Held {
+  Held() {
+    first = pool.connect();
+    lease_names(*first);
+    const auto made = first->make_directory(kRootFile, "d", {0755, 1, 2});
+    REQUIRE(made.has_value());
+    directory = made->id;
+    hold();
+  }
+  /// Changes names until the client holds the directory.
+  void hold() {
+    for (int i = 0; i < 600 && !is_held(); ++i) {
+      make("begin");
+      REQUIRE(first->remove(directory, "begin", false).has_value());
+    }
+    REQUIRE(is_held());
+  }
+  bool is_held() { return pool.leases() > 0; }
+  void make(std::string_view name) {
+    auto file = first->create(directory, name, writing(), {0640, 3, 4});
+    INFO((file.has_value() ? std::string() : describe(file.error())));
+    REQUIRE(file.has_value());
+    REQUIRE((*file)->close().has_value());
+  }
+  /// The number of the manager's journal records that `work` costs.
+  std::uint64_t requests_of(const std::function<void()>& work) {
+    const std::uint64_t before = pool.requests_served();
+    work();
+    return pool.requests_served() - before;
+  }
+
+  Pool pool{1, kArena, Naming::kOff};
+  std::unique_ptr<Filesystem> first;
+  FileId directory;
+};
+
+Code code_of(const Result<Attributes>& found) { return found ? Code{} : found.error().code; }
+
+TEST_CASE("the holder of a directory answers its own calls, and the manager learns all of them") {
+  Held held;
+  const std::uint64_t requests = held.requests_of([&] {
+    for (int i = 0; i < 200; ++i) held.make("f" + std::to_string(i));
+    for (int i = 0; i < 100; ++i) {
+      REQUIRE(held.first->remove(held.directory, "f" + std::to_string(i), false) == 0U);
+    }
+    msg::Rename change{{}, held.directory, "f100", held.directory, "g"};
+    REQUIRE(held.first->rename(change) == 1U);
+    change = {{}, held.directory, "f101", held.directory, "g"};
+    REQUIRE(held.first->rename(change) == 0U);
+    REQUIRE(held.first->make_directory(held.directory, "sub", {0700, 5, 6}).has_value());
+    REQUIRE(held.first->make_symlink(held.directory, "link", "g", {0777, 5, 6}).has_value());
+  });
+  // Batches, heartbeats, and no request for each call.
+  CHECK(requests < 100);
+  CHECK(code_of(held.first->lookup(held.directory, "f0")) == Code::kNotFound);
+  CHECK(held.first->read_directory(held.directory)->size() == 101);
+  const auto file = held.first->lookup(held.directory, "f150");
+  REQUIRE(file.has_value());
+  CHECK(file->version == 1);
+  msg::SetAttributes mode;
+  mode.file = file->id;
+  mode.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
+  mode.mode = 0600;
+  REQUIRE(held.first->set_attributes(mode)->mode == 0600);
+  CHECK(held.is_held());
+
+  auto second = held.pool.connect();
+  const auto listing = second->read_directory(held.directory);
+  REQUIRE(listing.has_value());
+  CHECK(listing->size() == 101);
+  const auto seen = second->lookup_fresh(held.directory, "f150");
+  REQUIRE(seen.has_value());
+  CHECK(seen->id == file->id);
+  CHECK(seen->mode == 0600);
+  CHECK(seen->uid == 3);
+  CHECK(seen->mtime_ns == file->mtime_ns);
+  CHECK(second->lookup_fresh(held.directory, "sub")->mode == 0700);
+  CHECK_FALSE(held.is_held());
+  // Holder and manager agree on attributes.
+  const auto now = held.first->lookup_fresh(held.directory, "f150");
+  CHECK(now->ctime_ns == seen->ctime_ns);
+  CHECK(held.first->attributes(held.directory)->mtime_ns ==
+        second->attributes(held.directory)->mtime_ns);
+}
+
+TEST_CASE("nobody sees the old state of a name in a held directory after the new one") {
+  Held held;
+  auto second = held.pool.connect();
+  for (int round = 0; round < 3; ++round) {
+    held.hold();
+    held.make("a");
+    REQUIRE(second->lookup_fresh(held.directory, "a").has_value());
+    REQUIRE(second->remove(held.directory, "a", false) == 0U);
+    CHECK(code_of(held.first->lookup_fresh(held.directory, "a")) == Code::kNotFound);
+    std::this_thread::sleep_for(2 * limits::kCacheLease + 100ms);
+  }
+}
+
+TEST_CASE("the errors of a holder are those of the manager") {
+  Held held;
+  held.make("a");
+  REQUIRE(held.first->make_directory(held.directory, "e", {}).has_value());
+  OpenFlags exclusive = writing();
+  exclusive.exclusive = true;
+  CHECK(held.first->create(held.directory, "a", exclusive, {}).error().code == Code::kExists);
+  CHECK(held.first->create(held.directory, "e", writing(), {}).error().code == Code::kIsDirectory);
+  CHECK(code_of(held.first->make_directory(held.directory, "a", {})) == Code::kExists);
+  CHECK(held.first->remove(held.directory, "a", true).error().code == Code::kNotDirectory);
+  CHECK(held.first->remove(held.directory, "e", false).error().code == Code::kIsDirectory);
+  CHECK(held.first->remove(held.directory, "x", false).error().code == Code::kNotFound);
+  const FileId e = held.first->lookup(held.directory, "e")->id;
+  auto inside = held.first->create(e, "b", writing(), {});
+  REQUIRE((*inside)->close().has_value());
+  CHECK(held.first->remove(held.directory, "e", true).error().code == Code::kNotEmpty);
+  msg::Rename change{{}, held.directory, "a", held.directory, "e"};
+  CHECK(held.first->rename(change).error().code == Code::kIsDirectory);
+  change.to_name = "c";
+  change.no_replace = true;
+  REQUIRE(held.first->rename(change) == 1U);
+  REQUIRE(held.first->remove(e, "b", false) == 0U);
+  REQUIRE(held.first->remove(held.directory, "e", true) == 0U);
+  CHECK(held.is_held());
+}
+
+TEST_CASE("a new file in a held directory gets a session with its first byte") {
+  Held held;
+  const auto bytes = random_bytes(300000, 1);
+  auto file = held.first->create(held.directory, "a", writing(), {0640, 3, 4});
+  REQUIRE(file.has_value());
+  CHECK((*file)->attributes().version == 0);
+  CHECK((*file)->dirty());
+  REQUIRE((*file)->write(0, bytes).has_value());
+  auto second = held.pool.connect();
+  REQUIRE((*file)->close().has_value());
+  CHECK(held.first->lookup(held.directory, "a")->size_bytes == bytes.size());
+  CHECK(held.is_held());
+  const auto seen = second->lookup_fresh(held.directory, "a");
+  REQUIRE(seen.has_value());
+  CHECK(seen->size_bytes == bytes.size());
+  CHECK(seen->mode == 0640);
+  CHECK(seen->id == (held.first->lookup(held.directory, "a")->id));
+}
+
+TEST_CASE("an open file without bytes outlives the lease, a rename and its name") {
+  Held held;
+  auto second = held.pool.connect();
+  auto file = held.first->create(held.directory, "a", writing(), {});
+  REQUIRE(file.has_value());
+  SECTION("the directory is recalled") {
+    CHECK(code_of(second->lookup_fresh(held.directory, "a")) == Code::kNotFound);
+    REQUIRE((*file)->write(0, random_bytes(1000, 1)).has_value());
+    REQUIRE((*file)->close().has_value());
+    CHECK(second->lookup_fresh(held.directory, "a")->size_bytes == 1000);
+  }
+  SECTION("the directory is recalled, and the file stays empty") {
+    CHECK(code_of(second->lookup_fresh(held.directory, "a")) == Code::kNotFound);
+    REQUIRE((*file)->close().has_value());
+    CHECK(second->lookup_fresh(held.directory, "a")->size_bytes == 0);
+  }
+  SECTION("it is renamed") {
+    REQUIRE(held.first->rename({{}, held.directory, "a", held.directory, "b"}).has_value());
+    REQUIRE((*file)->write(0, random_bytes(1000, 1)).has_value());
+    REQUIRE((*file)->close().has_value());
+    CHECK(second->lookup_fresh(held.directory, "b")->size_bytes == 1000);
+    CHECK(code_of(second->lookup_fresh(held.directory, "a")) == Code::kNotFound);
+  }
+  SECTION("it is removed") {
+    REQUIRE(held.first->remove(held.directory, "a", false).has_value());
+    REQUIRE((*file)->write(0, random_bytes(1000, 1)).has_value());
+    std::vector<std::byte> out(1000);
+    CHECK((*file)->read(0, out) == 1000U);
+    CHECK(code_of(held.first->lookup(held.directory, "a")) == Code::kNotFound);
+    (void)(*file)->close();
+    CHECK(code_of(second->lookup_fresh(held.directory, "a")) == Code::kNotFound);
+  }
+  SECTION("it is opened again") {
+    const auto found = held.first->lookup(held.directory, "a");
+    REQUIRE(found.has_value());
+    auto other = held.first->open(found->id, reading());
+    REQUIRE(other.has_value());
+    REQUIRE((*file)->write(0, random_bytes(1000, 1)).has_value());
+    CHECK((*other)->attributes().size_bytes == 1000);
+    REQUIRE((*file)->close().has_value());
+  }
+  SECTION("it is dropped") {
+    file->reset();
+    CHECK(code_of(held.first->lookup(held.directory, "a")) == Code::kNotFound);
+    CHECK(code_of(second->lookup_fresh(held.directory, "a")) == Code::kNotFound);
+  }
+}
+
+TEST_CASE("a file whose session ends without a version is not there any more") {
+  Held held;
+  auto file = held.first->create(held.directory, "a", writing(), {});
+  REQUIRE((*file)->write(0, random_bytes(1000, 1)).has_value());
+  (*file)->abort();
+  file->reset();
+  CHECK(code_of(held.first->lookup(held.directory, "a")) == Code::kNotFound);
+  held.make("a");
+  CHECK(held.first->lookup(held.directory, "a")->version == 1);
+}
+
+TEST_CASE("a change that no batch can have returns the lease first") {
+  Held held;
+  held.make("a");
+  const FileId a = held.first->lookup(held.directory, "a")->id;
+  auto second = held.pool.connect();
+  SECTION("a hard link") { CHECK(held.first->make_link(a, held.directory, "b")->link_count == 2); }
+  SECTION("a special file") {
+    REQUIRE(held.first->make_node(held.directory, "b", FileType::kFifo, {}, 0).has_value());
+  }
+  SECTION("an image") {
+    auto file = held.first->create(held.directory, "app.N0.T1", writing(), {});
+    REQUIRE((*file)->write(0, random_bytes(1000, 1)).has_value());
+    REQUIRE((*file)->close().has_value());
+  }
+  SECTION("a rename of a directory") {
+    REQUIRE(held.first->make_directory(held.directory, "e", {}).has_value());
+    REQUIRE(held.first->rename({{}, held.directory, "e", kRootFile, "e"}).has_value());
+    CHECK(second->lookup_fresh(kRootFile, "e").has_value());
+  }
+  SECTION("a rename into a directory that is not held") {
+    REQUIRE(held.first->make_directory(kRootFile, "other", {}).has_value());
+    const FileId other = held.first->lookup(kRootFile, "other")->id;
+    REQUIRE(held.first->rename({{}, held.directory, "a", other, "a"}) == 1U);
+    CHECK(second->lookup_fresh(other, "a").has_value());
+  }
+  CHECK_FALSE(held.is_held());
+}
+
+TEST_CASE("a holder goes on with a manager that was restarted, and loses nothing") {
+  Held held;
+  for (int i = 0; i < 20; ++i) held.make("f" + std::to_string(i));
+  auto open = held.first->create(held.directory, "open", writing(), {});
+  held.pool.restart_manager([&] { held.pool.clock.now(); });
+  for (int i = 20; i < 40; ++i) held.make("f" + std::to_string(i));
+  REQUIRE((*open)->write(0, random_bytes(1000, 1)).has_value());
+  REQUIRE((*open)->close().has_value());
+  auto second = held.pool.connect();
+  for (int i = 0; i < 40; ++i) {
+    INFO(i);
+    CHECK(second->lookup_fresh(held.directory, "f" + std::to_string(i)).has_value());
+  }
+  CHECK(second->lookup_fresh(held.directory, "open")->size_bytes == 1000);
+}
+
+TEST_CASE("fsync of a directory waits for the journal, and a change does not") {
+  Held held;
+  held.pool.delay_journal(300ms);
+  const auto began = std::chrono::steady_clock::now();
+  held.make("a");
+  CHECK(std::chrono::steady_clock::now() - began < 200ms);
+  REQUIRE(sync_names(*held.first).has_value());
+  CHECK(std::chrono::steady_clock::now() - began >= 250ms);
+  held.pool.delay_journal({});
+}
+
+TEST_CASE("the last changes of a client are stored when it ends") {
+  Held held;
+  for (int i = 0; i < 50; ++i) held.make("f" + std::to_string(i));
+  held.first.reset();
+  auto second = held.pool.connect();
+  CHECK(second->read_directory(held.directory)->size() == 50);
+}
+
+TEST_CASE("threads that change names in a held directory do not get in each other's way") {
+  Held held;
+  std::vector<std::thread> threads;
+  std::atomic<int> failed{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 100; ++i) {
+        const std::string name = "t" + std::to_string(t) + "." + std::to_string(i);
+        auto file = held.first->create(held.directory, name, writing(), {});
+        if (!file || !(*file)->close()) ++failed;
+        if (i % 3 == 0 && !held.first->remove(held.directory, name, false)) ++failed;
+      }
+    });
+  }
+  auto second = held.pool.connect();
+  for (int i = 0; i < 5; ++i) {
+    if (!second->read_directory(held.directory)) ++failed;
+    std::this_thread::sleep_for(20ms);
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(failed == 0);
+  CHECK(second->read_directory(held.directory)->size() == 4 * 66);
+}
+
+}  // namespace
+}  // namespace stdchk::client::test
