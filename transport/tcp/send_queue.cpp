@@ -48,6 +48,7 @@ void SendQueue::answer_read(std::uint64_t id, const Target& target) {
 ByteSpan SendQueue::next_record() {
   static thread_local std::array<std::byte, TlsSession::kRecordBytesMax> gathered;
   std::size_t used = 0;
+  returned_ = {};
   while (used < gathered.size() && (out_.left() || next_frame())) {
     const std::size_t room = gathered.size() - used;
     if (out_.header_left > 0) {
@@ -65,7 +66,10 @@ ByteSpan SendQueue::next_record() {
       used += part;
       out_.content.drop(part);
       if (direct) {
-        if (!out_.left()) end_frame();
+        if (!out_.left()) {
+          returned_ = std::move(out_.message);
+          end_frame();
+        }
         return front;
       }
     }

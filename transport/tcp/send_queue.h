@@ -99,6 +99,7 @@ class SendQueue {
   std::size_t answers_ = 0;  ///< reserved, and not sent yet
   bool message_was_last_ = false;
   Outgoing out_;
+  std::vector<std::byte> returned_;  ///< the message whose last bytes next_record() has returned
 };
 
 }  // namespace stdchk::transport::tcp

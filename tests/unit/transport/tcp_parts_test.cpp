@@ -223,6 +223,24 @@ TEST_CASE("messages and content take turns, and a write arrives whole with its e
   CHECK(t.table->finish_all({Code::kPeerLost, 0, "test"}));
 }
 
+TEST_CASE("the last record of a message stays valid when all of it is message") {
+  Table t;
+  Poller poller;
+  ClearContent clear(poller, 1);
+  SendQueue queue(*t.table, clear);
+  const std::size_t bytes = 4 * TlsSession::kRecordBytesMax - FrameHeader::kBytes;
+  const std::vector<std::byte> message(bytes, std::byte{1});
+  REQUIRE(queue.add_message(message));
+  ByteSpan record;
+  while (queue.has_frames()) record = queue.next_record();
+  // Messages of the same length would get its memory, if the queue had freed it.
+  const std::vector<std::byte> other(bytes, std::byte{2});
+  for (int i = 0; i < 4; ++i) REQUIRE(queue.add_message(other));
+  CHECK(record.size() == TlsSession::kRecordBytesMax);
+  CHECK(std::ranges::count(record, std::byte{1}) ==
+        static_cast<std::ptrdiff_t>(TlsSession::kRecordBytesMax));
+}
+
 TEST_CASE("a queue of messages is limited, and so are the answers to the peer") {
   Table t;
   Poller poller;
