@@ -11,7 +11,7 @@ tl::unexpected<Error> no_room() { return fail(Code::kSystem, "manager.lock", ENO
 
 }  // namespace
 
-/// Of several locks, returns the one that begins first, as fcntl(2) does for F_GETLK.
+/// Returns the lock that begins first when several exclude `wanted`: F_GETLK tells that one.
 std::optional<FileLock> LockTable::excluding(const FileLock& wanted) const {
   const auto of_file = held_.find({wanted.file, wanted.space});
   if (of_file == held_.end()) return std::nullopt;
