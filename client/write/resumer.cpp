@@ -125,8 +125,8 @@ void Resumer::renamed(FileId parent, std::string_view name) {
   renamed_ = true;
 }
 
-/// A close that has nothing to commit gets no attributes from the manager. So the session's own ones
-/// must be those of the last change.
+/// Keeps the changed attributes in the session, because a close without bytes asks the manager for
+/// none.
 void Resumer::changed(const msg::SetAttributes& change) {
   const auto has = [&](msg::SetMask bit) {
     return (change.mask & static_cast<std::uint32_t>(bit)) != 0;
