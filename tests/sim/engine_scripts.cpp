@@ -696,7 +696,7 @@ void ReaderScript::finish(std::optional<Content> seen) {
   }
   if (!allowed_.contains(*seen)) {
     std::string may;
-    for (const Content& each : allowed_) may += " " + difference(*seen, each) + ";";
+    for (const Content& each : allowed_) may += fmt::format(" {};", difference(*seen, each));
     return scene_.complain(
         fmt::format("bytes: {} shows {}, which it never had (but{})", name_, show(*seen), may));
   }
