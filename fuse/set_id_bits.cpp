@@ -48,11 +48,10 @@ void SetIdBits::clear_at_commit(Node& node, const Attributes& now) {
 void SetIdBits::clear_from(Node& node, fuse_req_t request, const Attributes& now) {
   const auto set = now.mode & static_cast<std::uint32_t>(S_ISUID | S_ISGID);
   std::uint32_t drops = set & static_cast<std::uint32_t>(S_ISUID);
-  // As on file systems of the kernel, a chown() by root leaves S_ISGID of any group.
-  const bool may_keep =
-      request != nullptr && fuse_req_ctx(request)->uid == 0 && exchange_.kills_set_id() == false;
-  const bool drops_group =
-      (now.mode & S_IXGRP) != 0 || !(may_keep || is_of_group(request, now.gid));
+  // As on file systems of the kernel, a chown() by root leaves S_ISGID of any group. For a chown(),
+  // the kernel does not say whether the caller has CAP_FSETID.
+  const bool is_root = request != nullptr && fuse_req_ctx(request)->uid == 0;
+  const bool drops_group = (now.mode & S_IXGRP) != 0 || !(is_root || is_of_group(request, now.gid));
   if (drops_group) drops |= set & static_cast<std::uint32_t>(S_ISGID);
   if (drops == 0) return;
   msg::SetAttributes change;
