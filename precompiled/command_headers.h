@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,7 +17,6 @@
 #include <utility>
 #include <variant>
 #include <vector>
-#include <filesystem>
 
 #include "client/api/filesystem.h"
 #include "core/policy/policy.h"

@@ -213,6 +213,7 @@ TEST_CASE("messages and content take turns, and a write arrives whole with its e
   std::vector<std::byte> copy(memory.size());
   const auto headers = sent_by(queue, copy);
   std::vector<FrameType> kinds;
+  kinds.reserve(headers.size());
   for (const FrameHeader& header : headers) kinds.push_back(header.type);
   CHECK(kinds == std::vector{FrameType::kMessage, FrameType::kWrite, FrameType::kMessage,
                              FrameType::kWrite, FrameType::kWrite});
