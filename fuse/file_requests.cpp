@@ -285,7 +285,7 @@ Status FileRequests::commit(Handle& handle, bool closes) {
     node.last = after;
   }
   // A writer without the right to keep set-ID bits has written the committed bytes.
-  neighbours_.set_id.clear_at_commit(node, after);
+  neighbours_.set_id.clear_at_commit(node);
   if (!mtime) return {};
   msg::SetAttributes change;
   change.file = node.file;

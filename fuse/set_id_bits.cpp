@@ -38,8 +38,16 @@ void SetIdBits::clear(Node& node, fuse_req_t request) {
   if (const auto now = filesystem_.attributes(node.file)) clear_from(node, request, *now);
 }
 
-void SetIdBits::clear_at_commit(Node& node, const Attributes& now) {
-  if (node.set_id_killed.exchange(false)) clear_from(node, nullptr, now);
+void SetIdBits::clear_at_commit(Node& node) {
+  if (!node.set_id_killed.exchange(false)) return;
+  // The open file may still have the mode of its open.
+  const auto now = filesystem_.attributes(node.file);
+  if (!now) return;
+  {
+    const WriterLock lock(node.mutex);
+    node.last.mode = now->mode;
+  }
+  clear_from(node, nullptr, *now);
 }
 
 /// Removes set-ID bits after a write, so that no program with changed content runs as the file's

@@ -27,7 +27,7 @@ class SetIdBits {
   /// have changed it.
   void clear(Node& node, fuse_req_t request);
   /// Clears the bits again at a commit, if they were cleared since the mode was set last.
-  void clear_at_commit(Node& node, const Attributes& now);
+  void clear_at_commit(Node& node);
 
  private:
   void clear_from(Node& node, fuse_req_t request, const Attributes& now);
