@@ -27,6 +27,14 @@ class Nodes:
         cases = "\n".join(f'h{i}) exec {" ".join(host.prefix)} "$@";;' for i, host in enumerate(self.switch.hosts))
         shell.write_text(f"#!/bin/sh\nhost=$1\nshift\ncase $host in\n{cases}\nesac\n")
         shell.chmod(0o755)
+        # The hosts share their files, and the lock of a mount is a lock on its directory: each has one of its own.
+        nodes = pool.folder / "nodes"
+        pool.mount = nodes / "mount"
+        pool.mount.mkdir(parents=True)
+        for i, host in enumerate(self.switch.hosts):
+            own = pool.folder / f"of-h{i}"
+            (own / "mount").mkdir(parents=True)
+            host.run("mount", "--bind", own, nodes)
         self.ask("up", "--mount", pool.mount, "--hosts", hosts, "--rsh", shell, "--mount-on-hosts", "--listen", HEAD,
                  "--memory", "256M", "--copies", "2", "--policy", policy)
 
