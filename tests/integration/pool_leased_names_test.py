@@ -182,7 +182,7 @@ def test_what_survives_a_killed_mount_is_a_prefix_with_all_that_was_synced(pool,
     (point / "d").mkdir()
     log = tmp_path / "log"
     writer = start_writer(point / "d", log)
-    wait_until(lambda: newest_synced(log) >= 1000, "synced changes")
+    wait_until(lambda: newest_synced(log) >= 300, "synced changes", 60)
     process.kill()
     process.wait()
     subprocess.run(["umount", "--lazy", point], check=True)
@@ -196,11 +196,11 @@ def test_a_killed_manager_gets_the_last_batches_again(pool, tmp_path):
     (point / "d").mkdir()
     log = tmp_path / "log"
     writer = start_writer(point / "d", log)
-    wait_until(lambda: newest_synced(log) >= 1000, "synced changes")
+    wait_until(lambda: newest_synced(log) >= 300, "synced changes", 60)
     pool.kill("manager")
     restart_manager(pool)
     before = newest_synced(log)
-    wait_until(lambda: newest_synced(log) >= before + 1000, "changes with the next manager")
+    wait_until(lambda: newest_synced(log) >= before + 300, "changes with the next manager", 60)
     assert writer.poll() is None
     writer.send_signal(signal.SIGSTOP)
     time.sleep(0.5)
