@@ -27,7 +27,7 @@ class Nodes:
         cases = "\n".join(f'h{i}) exec {" ".join(host.prefix)} "$@";;' for i, host in enumerate(self.switch.hosts))
         shell.write_text(f"#!/bin/sh\nhost=$1\nshift\ncase $host in\n{cases}\nesac\n")
         shell.chmod(0o755)
-        # The hosts share their files, and the lock of a mount is a lock on its directory: each has one of its own.
+        # Each host mounts the pool on its own directory, because a mount locks that directory.
         nodes = pool.folder / "nodes"
         pool.mount = nodes / "mount"
         pool.mount.mkdir(parents=True)
