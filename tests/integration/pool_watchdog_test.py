@@ -188,7 +188,7 @@ def test_nobody_waits_for_a_mount_that_is_killed_while_it_tells_of_names(pool):
         time.sleep(0.5)
         os.kill(child_of(pool.hand_processes[-1].pid), signal.SIGKILL)
         for process in renamers:
-            _, said = process.communicate(timeout=15)
+            _, said = process.communicate(timeout=45)
             assert process.returncode == 0, said
         # The next turn needs the files under their first names.
         wait_until(lambda at=mount: answers(at / "a1", b"") or answers(at / "b1", b""), "the mount's return")
