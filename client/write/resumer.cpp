@@ -125,9 +125,8 @@ void Resumer::renamed(FileId parent, std::string_view name) {
   renamed_ = true;
 }
 
-/// Keeps the changed attributes in the session, because a close without bytes asks the manager for
-/// none.
 void Resumer::changed(const msg::SetAttributes& change) {
+  if (!is_pending()) return;
   const auto has = [&](msg::SetMask bit) {
     return (change.mask & static_cast<std::uint32_t>(bit)) != 0;
   };
@@ -136,7 +135,6 @@ void Resumer::changed(const msg::SetAttributes& change) {
   if (has(msg::SetMask::kUid)) attributes.uid = change.uid;
   if (has(msg::SetMask::kGid)) attributes.gid = change.gid;
   if (has(msg::SetMask::kAtime)) attributes.atime_ns = change.atime_ns;
-  if (!is_pending()) return;
   if (has(msg::SetMask::kMtime)) attributes.mtime_ns = change.mtime_ns;
   changed_ = true;
 }
