@@ -34,38 +34,34 @@ void SetIdBits::clear_once(Node& node, fuse_req_t request) {
   }
 }
 
-void SetIdBits::clear(Node& node, fuse_req_t request) {
-  if (const auto now = filesystem_.attributes(node.file)) clear_from(node, request, *now);
-}
-
 void SetIdBits::clear_at_commit(Node& node) {
-  if (!node.set_id_killed.exchange(false)) return;
-  // The open file may still have the mode of its open.
-  const auto now = filesystem_.attributes(node.file);
-  if (!now) return;
-  {
-    const WriterLock lock(node.mutex);
-    node.last.mode = now->mode;
-  }
-  clear_from(node, nullptr, *now);
+  if (node.set_id_killed.exchange(false)) clear(node, nullptr);
 }
 
 /// Removes set-ID bits after a write, so that no program with changed content runs as the file's
 /// owner or group. With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves this to the file system. Without
 /// a request: at a commit.
-void SetIdBits::clear_from(Node& node, fuse_req_t request, const Attributes& now) {
-  const auto set = now.mode & static_cast<std::uint32_t>(S_ISUID | S_ISGID);
+void SetIdBits::clear(Node& node, fuse_req_t request) {
+  const auto now = filesystem_.attributes(node.file);
+  if (!now) return;
+  {
+    // An open file may still have the mode of its open.
+    const WriterLock lock(node.mutex);
+    node.last.mode = now->mode;
+  }
+  const auto set = now->mode & static_cast<std::uint32_t>(S_ISUID | S_ISGID);
   std::uint32_t drops = set & static_cast<std::uint32_t>(S_ISUID);
   // As on file systems of the kernel, a chown() by root leaves S_ISGID of any group. For a chown(),
   // the kernel does not say whether the caller has CAP_FSETID.
   const bool is_root = request != nullptr && fuse_req_ctx(request)->uid == 0;
-  const bool drops_group = (now.mode & S_IXGRP) != 0 || !(is_root || is_of_group(request, now.gid));
+  const bool drops_group =
+      (now->mode & S_IXGRP) != 0 || !(is_root || is_of_group(request, now->gid));
   if (drops_group) drops |= set & static_cast<std::uint32_t>(S_ISGID);
   if (drops == 0) return;
   msg::SetAttributes change;
   change.file = node.file;
   change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
-  change.mode = now.mode & ~drops;
+  change.mode = now->mode & ~drops;
   const auto done = filesystem_.set_attributes(change);
   if (!done) return log::warning("Clearing set-id bits failed: {}", describe(done.error()));
   const WriterLock lock(node.mutex);

@@ -30,8 +30,6 @@ class SetIdBits {
   void clear_at_commit(Node& node);
 
  private:
-  void clear_from(Node& node, fuse_req_t request, const Attributes& now);
-
   client::Filesystem& filesystem_;
   const InitExchange& exchange_;
 };

@@ -33,5 +33,8 @@ inline ImagePlacement placement_of(const Policy& policy) {
 /// Returns nothing when all settings of the policy can hold at once; otherwise kInvalidArgument.
 /// Parity needs chunks on different nodes, so it excludes placement by node.
 std::optional<Problem> check_together(const Policy& policy);
+/// The same for changes of a folder for which `before` holds. A folder may have inherited settings
+/// that exclude each other: changes of other settings are still allowed there.
+std::optional<Problem> check_change(Policy before, const Policy& changes);
 
 }  // namespace stdchk

@@ -370,4 +370,10 @@ std::optional<Problem> check_together(const Policy& policy) {
                   redundancy_text(*redundancy))};
 }
 
+std::optional<Problem> check_change(Policy before, const Policy& changes) {
+  if (!changes.find(PolicyKey::kCopies) && !changes.find(kPlacementKey)) return std::nullopt;
+  before.apply(changes);
+  return check_together(before);
+}
+
 }  // namespace stdchk

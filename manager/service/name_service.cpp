@@ -335,13 +335,7 @@ void NameService::serve(ClientRecord& client, const msg::SetPolicy& request, con
     }
   }
   if (const auto folder = state_.directory(request.directory)) {
-    Policy changed = pool_.policy(**folder);
-    changed.apply(request.changes);
-    // A folder may have inherited both settings. Other changes are still allowed there.
-    const bool concerns =
-        request.changes.find(PolicyKey::kCopies) || request.changes.find(kPlacementKey);
-    auto problem = check_together(changed);
-    if (concerns && problem) {
+    if (auto problem = check_change(pool_.policy(**folder), request.changes)) {
       return call.fail(problem->error.code, "set policy", std::move(problem->text));
     }
   }

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
 
 #include "core/policy/folder_settings.h"
 #include "core/policy/image_placement.h"
@@ -166,17 +165,12 @@ void warn_inside_a_set(const Located& located, const FolderSettings& changes,
              path, keys, shown(*set), shown(above));
 }
 
-/// Returns a sentence when the changes do not go with the settings that the folder has or inherits.
-/// The manager refuses them, too, without a text that reaches this program.
-std::optional<std::string> refused_together(client::Filesystem& filesystem, FileId folder,
-                                            const Policy& changes) {
-  if (!changes.find(PolicyKey::kCopies) && !changes.find(kPlacementKey)) return std::nullopt;
+/// Returns why the changes do not go with the settings that the folder has or inherits. The manager
+/// refuses them, too, without a text that reaches this program.
+std::optional<Problem> refusal(client::Filesystem& filesystem, FileId folder,
+                               const Policy& changes) {
   const auto before = filesystem.policy(folder);
-  if (!before) return std::nullopt;
-  Policy after = before->effective;
-  after.apply(changes);
-  const auto problem = check_together(after);
-  return problem ? std::optional(problem->text) : std::nullopt;
+  return before ? check_change(before->effective, changes) : std::nullopt;
 }
 
 /// Changes the policy and the rules of a folder.
@@ -209,8 +203,8 @@ int run_policy(const PolicyOptions& options) {
     return complain(fmt::format("{} is not a folder; a policy is its folder's", options.path));
   }
   if (set) {
-    const auto refused = refused_together(filesystem, located->attributes.id, changes->policy);
-    if (refused) return complain(fmt::format("{}: {}", options.path, *refused));
+    const auto refused = refusal(filesystem, located->attributes.id, changes->policy);
+    if (refused) return complain(fmt::format("{}: {}", options.path, refused->text));
     const Status done = change(filesystem, located->attributes.id, *changes);
     if (!done) return complain(fmt::format("{}: {}", options.path, describe(done.error())));
   }

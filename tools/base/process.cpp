@@ -339,6 +339,15 @@ std::string shell_word(const std::string& text) {
   return word + "'";
 }
 
+std::string shell_words(std::span<const std::string> words) {
+  std::string text;
+  for (const auto& word : words) {
+    if (!text.empty()) text += ' ';
+    text += shell_word(word);
+  }
+  return text;
+}
+
 void notice_end_signals() {
   struct sigaction action {};
   action.sa_handler = [](int) { end_signal_came = true; };

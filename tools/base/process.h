@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,8 @@ Outcome<std::string> find_program(const std::string& name, const std::string& in
 
 /// `text` as one word of a POSIX shell.
 std::string shell_word(const std::string& text);
+/// The words as a POSIX shell reads them, with spaces between them.
+std::string shell_words(std::span<const std::string> words);
 
 /// From now on SIGTERM, SIGINT and SIGHUP only make asked_to_end() true.
 void notice_end_signals();

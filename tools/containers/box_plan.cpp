@@ -77,16 +77,6 @@ std::string host_of(const std::string& job, std::uint32_t box) {
   return box == 0 ? job + "-launcher" : fmt::format("{}-r{}", job, box - 1);
 }
 
-/// The words as a POSIX shell reads them.
-std::string shell_text(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) {
-    if (!text.empty()) text += ' ';
-    text += shell_word(word);
-  }
-  return text;
-}
-
 }  // namespace
 
 std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOptions& options,
@@ -231,7 +221,7 @@ Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
                                          "--criu",
                                          options.criu};
     node.command = place.shell;
-    node.command.push_back("exec " + shell_text(words));
+    node.command.push_back("exec " + shell_words(words));
     nodes.push_back(std::move(node));
   }
   return nodes;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <thread>
 
@@ -21,11 +22,7 @@ constexpr double kTellSeconds = 2;
 /// arguments differently.
 std::vector<std::string> remote_shell_command(const BatchJob& job, const std::string& node,
                                               const std::vector<std::string>& words) {
-  std::string script = "exec";
-  for (const auto& word : words) {
-    script += ' ';
-    script += shell_word(word);
-  }
+  const std::string script = "exec " + shell_words(words);
   std::vector<std::string> command = {
       "sh", "-c", "script=$1; shift; printf '%s\\n' \"$script\" | \"$@\"", "sh", script};
   command.insert(command.end(), job.remote_shell.begin(), job.remote_shell.end());
@@ -46,11 +43,7 @@ std::string pool_script(const std::string& program, const PrivateFiles& files,
   }
   script += fmt::format("b={}; [ -x \"$b\" ] || b=stdchk\n\"$b\" {} --pool \"$d\"",
                         shell_word(program), words.front());
-  for (auto word = words.begin() + 1; word != words.end(); ++word) {
-    script += ' ';
-    script += shell_word(*word);
-  }
-  return script + " </dev/null\n";
+  return script + " " + shell_words(std::span(words).subspan(1)) + " </dev/null\n";
 }
 
 /// Runs `stdchk WORDS...` on one node; gives the node the pool's files where no launcher reaches

@@ -68,8 +68,6 @@ std::string start_script(const std::string& directory, const PrivateFiles& files
   }
   script += "echo boot $(boot)\n";
   for (const auto& job : jobs) {
-    std::string words;
-    for (const auto& argument : job.arguments) words += " " + shell_word(argument);
     if (!job.mount.empty()) script += fmt::format("mkdir -p {}\n", shell_word(job.mount));
     script +=
         fmt::format("b={0}; [ -x \"$b\" ] || b={1}\nrm -f {2} {3}\n", shell_word(job.program),
@@ -78,9 +76,9 @@ std::string start_script(const std::string& directory, const PrivateFiles& files
     // Outside an interactive shell a background job leads no process group, so setsid(1) does not
     // fork and $! stays the daemon's own number.
     script += fmt::format(
-        "setsid \"$b\"{0} </dev/null >>{1}.log 2>&1 &\np=$!; s=$(start_of $p)\n"
+        "setsid \"$b\" {0} </dev/null >>{1}.log 2>&1 &\np=$!; s=$(start_of $p)\n"
         "echo started {1} $p $s\n",
-        words, job.name);
+        shell_words(job.arguments), job.name);
     script += fmt::format("pids=\"$pids {}:$p:$s\"\n", job.name);
   }
   script += fmt::format("longest={}\n", tenths);
