@@ -158,7 +158,8 @@ Outcome<void> remove_directory(client::Filesystem& filesystem, const Place& plac
   const std::string path = place.path.empty() ? name : place.path + "/" + name;
   if (auto listed = list_below(filesystem, directory->id, path, names); !listed) return listed;
   const NamePatterns markers(value_of(place.rules, "marker"));
-  std::ranges::stable_partition(names, [&](const Doomed& one) {
+  // Clang 14 does not compile std::ranges::stable_partition of GCC 12's library.
+  std::stable_partition(names.begin(), names.end(), [&](const Doomed& one) {
     return !one.is_directory && one.folder == directory->id && markers.match(one.name);
   });
   names.push_back({place.folder, place.path, name, true});
@@ -295,9 +296,10 @@ Outcome<Cleared> clear_sets(const PoolRecord& pool) {
 Outcome<void> forget_removed(const Cleared& cleared) {
   if (is_object_store(cleared.drain_directory)) {
     for (const auto& [folder, sets] : cleared.sets) {
-      const auto dropped =
-          drop_link_object(cleared.drain_directory, folder,
-                           [&](const auto& target) { return is_of_removed(target, sets); });
+      const auto is_removed = [&sets = sets](const auto& target) {
+        return is_of_removed(target, sets);
+      };
+      const auto dropped = drop_link_object(cleared.drain_directory, folder, is_removed);
       if (!dropped) return dropped;
     }
     return {};

@@ -106,9 +106,10 @@ TEST_CASE("a confined process makes no name space with a child, but threads and 
     WARN("this build filters no system calls");
     return;
   }
-  for (const unsigned long flag : {CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
-                                   CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET}) {
-    INFO("flag " << flag);
+  for (const int space : {CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER,
+                          CLONE_NEWPID, CLONE_NEWNET}) {
+    INFO("flag " << space);
+    const auto flag = static_cast<unsigned long>(space);
     CHECK(holds_confined({}, [&] { return refused(clone_with(flag)); }));
     CHECK(holds_confined({}, [&] { return refused(clone_with(flag | CLONE_NEWUSER)); }));
     CHECK(holds_confined({.programs = true}, [&] { return refused(clone_with(flag)); }));

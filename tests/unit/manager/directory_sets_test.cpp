@@ -148,7 +148,7 @@ TEST_CASE("the directory that a pointer names stays, although newer directories 
   Training training;
   auto& [world, benefactor, client, trainer] = training;
   trainer.set_policy("set=directory set-names=step-* marker=.metadata pointer=latest|best keep=1");
-  const auto save = [&](const std::string& name) {
+  const auto save = [&trainer = trainer](const std::string& name) {
     trainer.make_directory(name);
     trainer.write(name + "/0");
     trainer.write(name + "/.metadata");

@@ -197,7 +197,7 @@ TEST_CASE(
     Renamer renamer(training);
     trainer.set_policy(kRules);
     const bool links = prng.below(4) == 0;  // a symbolic link is the pointer
-    const auto pause = [&world, &prng] {
+    const auto pause = [&world = world, &prng] {
       world.pass(std::chrono::milliseconds(100 * prng.below(8)));
     };
     std::vector<std::uint32_t> shards;
@@ -415,7 +415,7 @@ TEST_CASE("a pointer that is a symbolic link waits for the set that it leads to"
   trainer.write("step-0/.metadata", kMarkerBytes);
   REQUIRE(client.call(msg::MakeSymlink{client.id, kRootFile, "latest", "step-0"}));
   training.live(3);
-  const auto links = [&] {
+  const auto links = [&benefactor = benefactor] {
     std::size_t count = 0;
     for (const auto& change : benefactor.all<msg::MirrorChange>()) {
       count += change.kind == msg::MirrorKind::kSymlink && change.path == "latest" ? 1 : 0;
