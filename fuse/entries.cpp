@@ -2,24 +2,14 @@
 
 #include <cerrno>
 
+#include "core/base/file_time.h"
 #include "core/base/mutex.h"
 #include "core/files/type_bits.h"
 
 namespace stdchk::mount {
 namespace {
 
-constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 constexpr std::uint64_t kGeneration = 1;  // node numbers are never used twice
-
-timespec to_timespec(std::int64_t ns) {
-  std::int64_t seconds = ns / kNsPerSecond;
-  std::int64_t rest = ns % kNsPerSecond;
-  if (rest < 0) {
-    rest += kNsPerSecond;
-    seconds--;
-  }
-  return {seconds, rest};
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "core/base/file_time.h"
 #include "preload/open_files.h"
 #include "preload/places.h"
 #include "preload/real.h"
@@ -18,12 +19,6 @@ namespace {
 
 constexpr blksize_t kBlockBytes = 1 << 20;  // what programs read and write at once
 constexpr unsigned kDevice = 0x57d;         // no device of the kernel: the inodes are the pool's
-
-timespec time_of(std::int64_t ns) {
-  constexpr std::int64_t kSecond = 1'000'000'000;
-  const std::int64_t second = ns / kSecond - (ns % kSecond < 0 ? 1 : 0);
-  return {second, ns - second * kSecond};
-}
 
 void show(const stdchk_attributes& from, struct stat& to) {
   to = {};
@@ -36,14 +31,14 @@ void show(const stdchk_attributes& from, struct stat& to) {
   to.st_size = static_cast<off_t>(from.size_bytes);
   to.st_blksize = kBlockBytes;
   to.st_blocks = static_cast<blkcnt_t>((from.size_bytes + 511) / 512);
-  to.st_atim = time_of(from.atime_ns);
-  to.st_mtim = time_of(from.mtime_ns);
-  to.st_ctim = time_of(from.ctime_ns);
+  to.st_atim = stdchk::to_timespec(from.atime_ns);
+  to.st_mtim = stdchk::to_timespec(from.mtime_ns);
+  to.st_ctim = stdchk::to_timespec(from.ctime_ns);
 }
 
 void show(const stdchk_attributes& from, struct statx& to) {
   const auto time = [](std::int64_t ns) {
-    const timespec parts = time_of(ns);
+    const timespec parts = stdchk::to_timespec(ns);
     return statx_timestamp{parts.tv_sec, static_cast<__u32>(parts.tv_nsec), {}};
   };
   to = {};

@@ -53,13 +53,7 @@ Outcome<void> set_owner(const std::string& self, const Wanted& wanted, std::stri
 }
 
 Outcome<void> set_time(const std::string& self, const Wanted& wanted, std::string_view path) {
-  std::int64_t seconds = wanted.mtime_ns / 1'000'000'000;
-  std::int64_t rest = wanted.mtime_ns % 1'000'000'000;
-  if (rest < 0) {
-    rest += 1'000'000'000;
-    --seconds;
-  }
-  const timespec times[2] = {{0, UTIME_OMIT}, {static_cast<time_t>(seconds), rest}};
+  const timespec times[2] = {{0, UTIME_OMIT}, to_timespec(wanted.mtime_ns)};
   if (::utimensat(AT_FDCWD, self.c_str(), times, 0) != 0) {
     return storage_problem("setting the time of", path, errno);
   }

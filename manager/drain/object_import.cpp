@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/file_time.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/files/drain_manifest.h"
@@ -25,7 +26,6 @@ namespace {
 
 constexpr std::size_t kLooksAtOnce = 16;
 constexpr Duration kImportLongest = std::chrono::minutes(10);
-constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 
 /// An object of the earlier pool, with its path below the prefix.
 struct Seen {
@@ -135,7 +135,7 @@ class ObjectImport {
     to.mode = known ? of->attributes->mode : (type == FileType::kDirectory ? 0755 : 0644);
     to.uid = known ? of->attributes->uid : ::geteuid();
     to.gid = known ? of->attributes->gid : ::getegid();
-    const std::int64_t changed_ns = of == nullptr ? 0 : of->found.changed_s * kNsPerSecond;
+    const std::int64_t changed_ns = of == nullptr ? 0 : to_ns({of->found.changed_s, 0});
     to.mtime_ns = known ? of->attributes->mtime_ns : changed_ns;
     to.atime_ns = to.ctime_ns = to.mtime_ns;
     const std::string folder = folder_of(path);

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/file_time.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/policy/name_patterns.h"
@@ -17,7 +18,6 @@ namespace {
 
 constexpr std::size_t kScannedMax = 200'000;
 constexpr std::size_t kRemovedMax = 1000;
-constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 constexpr std::int64_t kBusyRetryNs = kNsPerSecond;
 constexpr std::int64_t kOwingRetryNs = kNsPerSecond;
 // Bounds the error when the wall clock is set.

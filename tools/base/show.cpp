@@ -7,6 +7,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "core/base/file_time.h"
 #include "core/base/utf8.h"
 
 namespace stdchk::tools {
@@ -94,7 +95,7 @@ std::string_view type_name(FileType type) {
 }
 
 std::string time_text(std::int64_t time_ns) {
-  const std::time_t seconds = time_ns / 1'000'000'000;
+  const std::time_t seconds = to_timespec(time_ns).tv_sec;
   std::tm local{};
   ::localtime_r(&seconds, &local);
   char text[32];

@@ -40,8 +40,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kBlockBytes = 16 * limits::kMiB;
 /// Shorter runs of zeros are written: each hole costs a slice of the file's map.
 constexpr std::size_t kHoleBytes = 64 * 1024;
-/// Some file systems store times in steps of this size.
-constexpr std::int64_t kTimeStepNs = 2'000'000'000;
 
 enum class LoadingKind : std::uint8_t { kFile, kLink, kFolder };
 
@@ -279,7 +277,7 @@ std::optional<Attributes> drained_as(client::Filesystem& filesystem, const Drain
   const auto there = filesystem.lookup_fresh(loading.folder, loading.name());
   if (!there || there->type != FileType::kRegular || there->drain != DrainState::kDrained ||
       there->size_bytes != loading.said.size_bytes ||
-      std::abs(there->mtime_ns - to_ns(status.st_mtim)) >= kTimeStepNs) {
+      !equals_stored_time(there->mtime_ns, status.st_mtim)) {
     return std::nullopt;
   }
   const auto answer = filesystem.ask(msg::ConfirmDrained{{there->id}});

@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/base/file_time.h"
 #include "core/base/units.h"
 
 namespace stdchk::tools {
@@ -57,7 +58,7 @@ const FileGroup* newest_safe_set(const std::vector<FileGroup>& groups) {
 }
 
 nlohmann::json to_json(const FileGroup& set) {
-  const std::time_t seconds = set.newest_ns / 1'000'000'000;
+  const std::time_t seconds = to_timespec(set.newest_ns).tv_sec;
   std::tm utc{};
   ::gmtime_r(&seconds, &utc);
   char text[32];

@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "core/base/file_time.h"
 #include "core/base/limits.h"
 #include "core/base/mutex.h"
 #include "core/files/drain_manifest.h"
@@ -29,9 +30,6 @@ constexpr Duration kPatience = std::chrono::seconds(60);
 constexpr std::uint64_t kRequestBytes = 4 * limits::kMiB;
 constexpr std::uint64_t kReadBytes = 16 * limits::kMiB;
 constexpr int kReadsMax = 3;
-constexpr std::int64_t kNsPerSecond = 1'000'000'000;
-/// The store may say any time. This one fits into 64 bits as nanoseconds.
-constexpr std::int64_t kTimeMaxS = 9'000'000'000;
 constexpr std::size_t kPolicyBytesMax = limits::kSymlinkBytesMax;
 
 tl::unexpected<Problem> absent(const std::string& path) {
@@ -69,12 +67,7 @@ struct Entry {
     out.st_uid = attributes ? attributes->uid : ::geteuid();
     out.st_gid = attributes ? attributes->gid : ::getegid();
     out.st_size = static_cast<off_t>(found.size_bytes);
-    const std::int64_t changed_s = std::clamp<std::int64_t>(found.changed_s, 0, kTimeMaxS);
-    const std::int64_t ns = attributes ? std::clamp(attributes->mtime_ns, -kTimeMaxS * kNsPerSecond,
-                                                    kTimeMaxS * kNsPerSecond)
-                                       : changed_s * kNsPerSecond;
-    const std::int64_t part = (ns % kNsPerSecond + kNsPerSecond) % kNsPerSecond;
-    out.st_mtim = {(ns - part) / kNsPerSecond, part};
+    out.st_mtim = attributes ? to_timespec(attributes->mtime_ns) : timespec{found.changed_s, 0};
     return out;
   }
 };

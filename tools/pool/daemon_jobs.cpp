@@ -133,6 +133,7 @@ Job DaemonJobs::mount(const std::string& host, const std::string& directory) {
                    "--transport",   options_.network.transport};
   add_flag(one.arguments, "--window", std::to_string(options_.mount.window_bytes));
   add_flag(one.arguments, "--close", options_.mount.close);
+  add_flag(one.arguments, "--names", options_.mount.names);
   add_reporting(one, host, directory);
   if (options_.mount.allow_other) one.arguments.emplace_back("--allow-other");
   if (options_.encrypt) {

@@ -36,6 +36,7 @@ struct MountOptions {
   bool allow_other = false;
   std::uint64_t window_bytes = 0;
   std::string close;  ///< what close() waits for
+  std::string names;  ///< when changes of names are answered
 };
 
 /// The drain of images into a parallel file system or an object store.

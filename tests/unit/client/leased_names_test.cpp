@@ -17,10 +17,10 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kArena = 8 * limits::kMiB;
 
-/// A pool, a client that holds a directory, and the directory.
+/// A pool, a client that holds a directory, and the directory. `own` is the client's own clock.
 struct Held {
-  Held() {
-    first = pool.connect();
+  explicit Held(Clock* own = nullptr) {
+    first = pool.connect({}, own);
     lease_names(*first);
     const auto made = first->make_directory(kRootFile, "d", {0755, 1, 2});
     REQUIRE(made.has_value());
@@ -262,6 +262,52 @@ TEST_CASE("a holder goes on with a manager that was restarted, and loses nothing
     CHECK(second->lookup_fresh(held.directory, "f" + std::to_string(i)).has_value());
   }
   CHECK(second->lookup_fresh(held.directory, "open")->size_bytes == 1000);
+}
+
+TEST_CASE("changes that a holder loses with its lease fail once, at the next open of each file") {
+  StoppableClock own;
+  Held held(&own);
+  held.make("kept");
+  REQUIRE(sync_names(*held.first).has_value());
+  own.stop();  // the client sends no batch and no heartbeat
+  held.make("a");
+  const FileId a = held.first->lookup(held.directory, "a")->id;
+  REQUIRE(held.first->remove(held.directory, "kept", false).has_value());
+  auto second = held.pool.connect();
+  CHECK(code_of(second->lookup_fresh(held.directory, "a")) == Code::kNotFound);
+  CHECK_FALSE(held.is_held());
+  own.go_on();
+  for (int i = 0; i < 1000 && held.first->lookup_fresh(held.directory, "a").has_value(); ++i) {
+    std::this_thread::sleep_for(10ms);
+  }
+  CHECK(code_of(held.first->lookup_fresh(held.directory, "a")) == Code::kNotFound);
+  CHECK(held.first->lookup_fresh(held.directory, "kept").has_value());
+  const auto once = held.first->open(a, reading());
+  REQUIRE_FALSE(once.has_value());
+  CHECK(once.error().code == Code::kFenced);
+  const auto again = held.first->open(a, reading());
+  REQUIRE_FALSE(again.has_value());
+  CHECK(again.error().code == Code::kNotFound);
+  held.make("a");
+  CHECK(second->lookup_fresh(held.directory, "a").has_value());
+}
+
+TEST_CASE("calls about a held directory fail while the manager is silent, and go on with the next") {
+  Held held;
+  held.make("a");
+  held.pool.restart_manager([&] {
+    const auto began = std::chrono::steady_clock::now();
+    const auto found = held.first->lookup(held.directory, "a");
+    REQUIRE_FALSE(found.has_value());
+    CHECK(std::chrono::steady_clock::now() - began < 40s);
+    const auto asked = std::chrono::steady_clock::now();
+    CHECK_FALSE(held.first->lookup(held.directory, "a").has_value());
+    CHECK(std::chrono::steady_clock::now() - asked < 1s);  // it does not wait again
+  });
+  for (int i = 0; i < 1000 && !held.first->lookup(held.directory, "a"); ++i) {
+    std::this_thread::sleep_for(10ms);
+  }
+  CHECK(held.first->lookup(held.directory, "a").has_value());
 }
 
 TEST_CASE("fsync of a directory waits for the journal, and a change does not") {

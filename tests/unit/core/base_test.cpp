@@ -1,7 +1,10 @@
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 
 #include "core/base/back_off.h"
+#include "core/base/file_time.h"
 #include "core/base/lifetime.h"
 #include "tests/support/catch.h"
 
@@ -41,4 +44,23 @@ TEST_CASE("a back-off doubles up to its longest wait, and begins anew after a su
   CHECK(back_off.next() == 100ms);
   CHECK(back_off.retry_soon() == 50ms);
   CHECK(back_off.wait() == 100ms);
+}
+
+TEST_CASE("a time of a file outlives 64 bits of nanoseconds") {
+  using Limits = std::numeric_limits<std::int64_t>;
+  CHECK(to_ns({1, 5}) == 1'000'000'005);
+  CHECK(to_ns({-1, 999'999'999}) == -1);
+  CHECK(to_ns({Limits::max(), 999'999'999}) > 9'200'000'000 * kNsPerSecond);
+  CHECK(to_ns({Limits::min(), 0}) < -9'200'000'000 * kNsPerSecond);
+  for (const std::int64_t ns : {Limits::min(), Limits::max(), std::int64_t{-1}, std::int64_t{0}}) {
+    const timespec time = to_timespec(ns);
+    CHECK(time.tv_nsec >= 0);
+    CHECK(time.tv_nsec < kNsPerSecond);
+    CHECK(time.tv_sec == ns / kNsPerSecond - (ns < 0 ? 1 : 0));
+    CHECK(equals_stored_time(to_ns(time), time));
+  }
+  CHECK(equals_stored_time(1'999'999'999, {0, 0}));
+  CHECK_FALSE(equals_stored_time(2'000'000'000, {0, 0}));
+  CHECK_FALSE(equals_stored_time(Limits::max(), {Limits::min(), 0}));
+  CHECK_FALSE(equals_stored_time(Limits::min(), {Limits::max(), 0}));
 }
