@@ -230,7 +230,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
   };
   const Status opened = wait(lock, deadline(), answered, &opening->answered);
   STDCHK_TRY(opened);
-  if (leased() != nullptr) leased()->forget_attributes(opening->attributes.id);
+  if (leased() != nullptr) leased()->calls().forget_attributes(opening->attributes.id);
   if (!name.empty()) {
     // The directory's own attributes change at the file's first commit, so they stay valid until
     // then.

@@ -389,7 +389,7 @@ Status BlockingNames::set_xattr(const msg::SetXattr& change) {
   auto reply = ask_for(change);
   if (!reply.has_value()) return fail(reply.error());
   const Lock lock(engine().shared().mutex);
-  if (leased_ != nullptr) leased_->forget_attributes(change.file);
+  if (leased_ != nullptr) leased_->calls().forget_attributes(change.file);
   engine().metadata().forget_file(change.file);
   return {};
 }

@@ -9,7 +9,7 @@ EmptyFile::~EmptyFile() {
   std::unique_ptr<BlockingFile> file;
   const Lock lock(filesystem_.engine().shared().mutex);
   file = std::move(file_);
-  if (!closed_) names_.drop(*open_);
+  if (!closed_) names_.calls().drop(*open_);
   // An opening that nobody took ends with its session.
   if (file == nullptr && !closed_ && open_->opening && open_->opening->session) {
     file = std::make_unique<BlockingFile>(filesystem_, std::move(open_->opening->session), append_,
@@ -30,7 +30,7 @@ Result<BlockingFile*> EmptyFile::with_session() const {
   Lock lock(filesystem_.engine().shared().mutex);
   if (closed_) return fail(Code::kInvalidArgument, "client.file: closed");
   if (file_ != nullptr) return file_.get();
-  STDCHK_TRY(names_.start_session(*open_));
+  STDCHK_TRY(names_.calls().start_session(*open_));
   const auto opening = open_->opening;
   STDCHK_TRY(filesystem_.wait(
       lock, filesystem_.deadline(),
@@ -46,7 +46,7 @@ Result<BlockingFile*> EmptyFile::with_session() const {
   const bool created = opening->created;
   file_ = std::make_unique<BlockingFile>(filesystem_, std::move(session), append_, opened_);
   file_->set_changed(created);
-  names_.drop(*open_);
+  names_.calls().drop(*open_);
   return file_.get();
 }
 
@@ -125,7 +125,7 @@ bool EmptyFile::dirty() const {
 void EmptyFile::abort() {
   if (const auto file = session_if_any(); file && *file != nullptr) return (*file)->abort();
   const Lock lock(filesystem_.engine().shared().mutex);
-  if (!open_->is_stored) names_.drop(*open_);
+  if (!open_->is_stored) names_.calls().drop(*open_);
 }
 
 Status EmptyFile::close() {
@@ -137,7 +137,7 @@ Status EmptyFile::close() {
   }
   if (file != nullptr) status = file->close();
   const Lock lock(filesystem_.engine().shared().mutex);
-  names_.drop(*open_);
+  names_.calls().drop(*open_);
   closed_ = true;
   return status;
 }

@@ -13,6 +13,7 @@
 #include "client/names/held_names.h"
 #include "client/names/name_batches.h"
 #include "core/base/clock.h"
+#include "core/base/limits.h"
 
 namespace stdchk::client {
 
@@ -20,12 +21,13 @@ namespace stdchk::client {
 /// returns leases when others want the directories. docs/decisions/0075 has the table of states.
 ///
 /// Threads: any, with the engine's lock held. Nothing waits: after kWouldBlock, wait for changed().
+/// Destroy it after the engine, whose last calls end here.
 /// Errors: when the manager has ended the leases, the next open of each file whose change may be
 ///   lost fails once.
 /// Limits: kHeldMax directories with kNamesMax names; further directories are not asked for.
 class DirectoryLeases final : public LeaseHolder {
  public:
-  static constexpr std::size_t kHeldMax = 512;  ///< as many as one notice recalls
+  static constexpr std::size_t kHeldMax = limits::kListItemsMax;  ///< one notice recalls all
   static constexpr std::size_t kNamesMax = 200'000;
   static constexpr std::size_t kChangesToAsk = 8;
   static constexpr Duration kChangesWithin = std::chrono::seconds(1);

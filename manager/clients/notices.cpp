@@ -107,7 +107,7 @@ void Notices::file_changed(FileId id, ClientId except) {
 void Notices::recall(ClientId client, FileId directory) {
   msg::Invalidate* const notice = invalidate_of(client);
   // The lease service repeats recalls that are not answered.
-  if (notice == nullptr || notice->recalled.size() >= limits::kDirectoryPageMax) return;
+  if (notice == nullptr || notice->recalled.size() >= limits::kListItemsMax) return;
   notice->recalled.push_back(directory);
 }
 

@@ -25,9 +25,13 @@ enum class DrainPhase : std::uint8_t {
 
 /// A request for pieces of a file to one benefactor.
 struct DrainRequest {
+  struct Source {
+    std::uint32_t slice = 0;  ///< of the version
+    std::uint64_t extent_offset = msg::kNoExtent;
+  };
   BenefactorId benefactor;
   msg::DrainPieces pieces;
-  std::vector<std::uint32_t> slices;  ///< of the version: the source of each piece
+  std::vector<Source> sources;  ///< of each piece, also when the request was sent
   std::uint64_t bytes = 0;
   bool sent = false;
   bool answered = false;
@@ -56,6 +60,7 @@ struct DrainJob {
   std::string path;       ///< path that the job reads or creates: must not change meanwhile
   BenefactorId finisher;
   bool failed = false;
+  bool has_moved = false;  ///< its only fault: chunks were moved while benefactors read them
   const char* why = nullptr;
 
   /// A benefactor was asked to give the file its name, and has not answered.

@@ -362,9 +362,9 @@ void DrainPlanner::pieces_answered(DrainJob& job, std::size_t index, Time late,
   const BenefactorId benefactor = request.benefactor;
   const auto* reply = answer ? std::get_if<msg::DrainPieces::Reply>(&*answer) : nullptr;
   if (reply != nullptr) {
-    for (const std::uint32_t slice : request.slices) job.verified[slice] = true;
+    for (const DrainRequest::Source& source : request.sources) job.verified[source.slice] = true;
     for (const std::uint32_t piece : reply->corrupt) {
-      if (piece < request.slices.size()) job.verified[request.slices[piece]] = false;
+      if (piece < request.sources.size()) job.verified[request.sources[piece].slice] = false;
     }
   }
   job.starts_over = job.starts_over || (!answer && !affects_only_its_piece(answer));
@@ -376,10 +376,11 @@ void DrainPlanner::pieces_answered(DrainJob& job, std::size_t index, Time late,
     if (!request.hangs) load_.park(benefactor);
     job.late = std::max(job.late, late);
   }
-  pieces_done(job, benefactor, answer);
+  pieces_done(job, request, answer);
 }
 
-void DrainPlanner::pieces_done(DrainJob& job, BenefactorId benefactor, const rpc::Answer& answer) {
+void DrainPlanner::pieces_done(DrainJob& job, const DrainRequest& request,
+                               const rpc::Answer& answer) {
   --job.unanswered;
   if (job.phase == DrainPhase::kEnding) {
     if (job.unanswered == 0) close_job(job.file);
@@ -389,14 +390,32 @@ void DrainPlanner::pieces_done(DrainJob& job, BenefactorId benefactor, const rpc
   const auto* reply = std::get_if<msg::DrainPieces::Reply>(&*answer);
   if (reply == nullptr) return end_job(job, true, "was answered wrongly");
   if (!reply->corrupt.empty()) {
+    job.has_moved = have_moved(job, request, reply->corrupt);
     // The scrubber checks these chunks and replaces wrong copies; the next
     // attempt reads the new ones.
-    scrubber_.queue_suspected(*pool_.state().file(job.file), benefactor);
+    if (!job.has_moved) {
+      scrubber_.queue_suspected(*pool_.state().file(job.file), request.benefactor);
+    }
     return end_job(job, true, "has chunks that fail their checksum");
   }
   ++job.done;
   step(job);
   run();
+}
+
+/// Returns true when the benefactor has none of these pieces where the request says. Compaction has
+/// moved them since, and their old places may hold other bytes.
+bool DrainPlanner::have_moved(const DrainJob& job, const DrainRequest& request,
+                              const std::vector<std::uint32_t>& pieces) const {
+  if (!is_newest(pool_.state(), job.file, job.version)) return false;
+  const auto& slices = pool_.state().file(job.file)->newest.slices;
+  return std::ranges::all_of(pieces, [&](std::uint32_t piece) {
+    if (piece >= request.sources.size()) return false;
+    const auto& [slice, offset] = request.sources[piece];
+    const auto copies = pool_.state().chunks().get(slices[slice].chunk).copies;
+    return offset != msg::kNoExtent &&
+           std::ranges::find(copies, Extent{request.benefactor, offset}) == copies.end();
+  });
 }
 
 // ---- naming drained files ---------------------------------------------------------------------
@@ -576,7 +595,7 @@ void DrainPlanner::close_job(FileId id) {
   jobs_.erase(found);
   const File* file = pool_.state().file(id);
   const bool newest = file != nullptr && file->parent && file->newest.version == job.version;
-  if (job.failed && newest) {
+  if (job.failed && newest && !job.has_moved) {
     failures_.failed(id, pool_.now(), job.hangs);
     log::warning("{} {} and is not drained; it is tried again", pool_.state().path(*file), job.why);
   } else {

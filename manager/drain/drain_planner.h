@@ -77,7 +77,9 @@ class DrainPlanner {
   void warn_of_hanging(const DrainJob& job) const;
   std::size_t jobs_counted(DrainRank least = DrainRank::kOther) const;
   void pieces_answered(DrainJob& job, std::size_t index, Time late, const rpc::Answer& answer);
-  void pieces_done(DrainJob& job, BenefactorId benefactor, const rpc::Answer& answer);
+  void pieces_done(DrainJob& job, const DrainRequest& request, const rpc::Answer& answer);
+  bool have_moved(const DrainJob& job, const DrainRequest& request,
+                  const std::vector<std::uint32_t>& pieces) const;
   void finish(DrainJob& job);
   std::optional<BenefactorId> finisher_of(const DrainJob& job) const;
   bool has_hanging_name_changes(BenefactorId benefactor) const;

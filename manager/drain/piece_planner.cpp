@@ -85,7 +85,7 @@ DrainRequest& PiecePlanner::Plan::add(BenefactorId benefactor, std::uint32_t num
   request.pieces.file = job.file;
   request.pieces.number = job.number;
   request.pieces.pieces.push_back(piece);
-  request.slices.push_back(number);
+  request.sources.push_back({number, piece.extent_offset});
   request.bytes += piece.length;
   return request;
 }

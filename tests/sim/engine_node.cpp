@@ -24,6 +24,7 @@ EngineNode::EngineNode(Cluster& cluster, const std::string& name, const Limits& 
   engine_ = std::make_unique<client::Engine>(node_.reactor, node_.endpoint,
                                              std::vector<transport::Endpoint*>{&node_.endpoint},
                                              executor_, files_, std::move(config));
+  leased_ = std::make_unique<client::LeasedCalls>(*engine_);
   node_.reactor.add(*this);
   engine_->start();
 }
@@ -35,6 +36,7 @@ EngineNode::~EngineNode() {
   executor_.clear();
   waits_.clear();
   engine_.reset();
+  leased_.reset();
   cluster_.remove_node(node_);
 }
 

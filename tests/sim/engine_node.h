@@ -8,6 +8,7 @@
 
 #include "client/blocking/open_file.h"
 #include "client/engine/engine.h"
+#include "client/names/leased_calls.h"
 #include "tests/support/cluster.h"
 
 namespace stdchk::sim {
@@ -38,6 +39,8 @@ class EngineNode final : private EventSource {
 
   Node& node() { return node_; }
   client::Engine& engine() { return *engine_; }
+  /// Calls about names in directories that the process holds.
+  client::LeasedCalls* leased() { return leased_.get(); }
   DelayedExecutor& executor() { return executor_; }
   /// Whether it is registered with the pool's present manager, not with a superseded one.
   bool ready();
@@ -74,6 +77,7 @@ class EngineNode final : private EventSource {
   DelayedExecutor executor_;
   client::ExecutedFiles files_{executor_};
   std::unique_ptr<client::Engine> engine_;
+  std::unique_ptr<client::LeasedCalls> leased_;
   std::list<Wait> waits_;
   std::shared_ptr<int> alive_ = std::make_shared<int>();
 };

@@ -18,12 +18,6 @@ namespace {
 constexpr std::uint64_t kSizeMax = 500000;
 constexpr std::uint64_t kBlock = 40000;  ///< block size of files that two processes write
 
-/// Whether an error leaves the change's execution unknown.
-bool is_maybe(Code code) {
-  return code == Code::kDeadline || code == Code::kPeerLost || code == Code::kManagerLost ||
-         code == Code::kFenced || code == Code::kBusy || code == Code::kCancelled;
-}
-
 Outcome outcome_of(const Status& status) {
   if (status.has_value()) return Outcome::kDone;
   return is_maybe(status.error().code) ? Outcome::kMaybe : Outcome::kNot;
@@ -44,6 +38,11 @@ std::string difference(const Content& a, const Content& b) {
 }
 
 }  // namespace
+
+bool is_maybe(Code code) {
+  return code == Code::kDeadline || code == Code::kPeerLost || code == Code::kManagerLost ||
+         code == Code::kFenced || code == Code::kBusy || code == Code::kCancelled;
+}
 
 void Script::accept(const Error& why, const char* what) {
   ++scene_.tally.errors;

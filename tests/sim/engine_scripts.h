@@ -19,6 +19,9 @@ inline constexpr Duration kSettle = std::chrono::seconds(45);
 /// counting anew.
 inline constexpr Duration kNoticed = std::chrono::seconds(20);
 
+/// Whether an error leaves the change's execution unknown.
+bool is_maybe(Code code);
+
 struct ScriptTally {
   std::uint64_t opens = 0, writes = 0, reads = 0, truncates = 0, syncs = 0, commits = 0,
                 commits_failed = 0, aborts = 0, renames = 0, unlinks = 0, loads = 0,

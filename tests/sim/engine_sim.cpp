@@ -16,7 +16,8 @@
 // compacts all the time.
 //
 // Besides, a client that speaks the plain protocol changes folders and writes sets of images into a
-// folder with a policy. Some pools begin with files that an earlier pool has drained.
+// folder with a policy. In every second seed, the processes change names in a folder that the library
+// holds (docs/decisions/0075). Some pools begin with files that an earlier pool has drained.
 //
 // Checked: bytes, lost, leave, M1, M9, names, sets, nodes and space as in pool_sim.cpp (which alone
 // checks M3). A read must not fail for lost bytes while they exist and no process is cut off. A superseded
@@ -55,6 +56,7 @@
 #include "tests/sim/directory_script.h"
 #include "tests/sim/engine_scripts.h"
 #include "tests/sim/folder_script.h"
+#include "tests/sim/held_folder_script.h"
 #include "tests/sim/lost_bytes.h"
 #include "tests/sim/node_faults.h"
 #include "tests/sim/node_places.h"
@@ -162,7 +164,8 @@ class Simulation {
   std::vector<std::unique_ptr<FolderScript>> folders_;
   std::unique_ptr<SeriesScript> series_;
   std::unique_ptr<DirectoryScript> directories_;
-  std::unique_ptr<PlainClient> plain_;  ///< works in folders
+  std::unique_ptr<HeldFolderScript> held_;  ///< in every second seed
+  std::unique_ptr<PlainClient> plain_;      ///< works in folders
   LostBytes lost_{cluster_, settings_.directory};
   NodeFaults faults_{cluster_, swarm_, prng_, lost_};
   NodePlaces places_{cluster_};
@@ -239,6 +242,9 @@ Simulation::Simulation(const Settings& settings)
                                      series_options(settings_.seed), scene_.complain, scene_.note);
   directories_ = std::make_unique<DirectoryScript>(
       cluster_, settings_.seed ^ 0xD12EC7, 1 + settings_.seed % 2, scene_.complain, scene_.note);
+  if (settings_.seed % 2 == 0) {
+    held_ = std::make_unique<HeldFolderScript>(scene_, settings_.seed ^ 0x4E1D);
+  }
 }
 
 /// The manifest's entry for a file with that content, changed at `mtime_ns`.
@@ -307,6 +313,7 @@ void Simulation::add_process() {
 
 void Simulation::kill_process(std::size_t index) {
   EngineNode* const dead = processes_[index].get();
+  if (held_ != nullptr) held_->killed(*dead);
   for (const auto& script : scripts_) {
     if (&script->node() == dead && !script->ended()) script->killed();
   }
@@ -366,12 +373,13 @@ void Simulation::start_beside() {
   }
   if (beside_.chance(1, 2)) series_->start_one(*plain_);
   directories_->start_one(*plain_);
+  if (held_ != nullptr && beside_.chance(1, 5)) held_->start_one(processes_);
   if (beside_.chance(1, 20)) ask_about_pool(cluster_, *plain_, beside_, scene_.complain);
   if (beside_.chance(1, 40)) check_metrics(cluster_, scene_.complain);
 }
 
 bool Simulation::beside_idle() const {
-  return series_->idle() && directories_->idle() &&
+  return series_->idle() && directories_->idle() && (held_ == nullptr || held_->idle()) &&
          std::ranges::all_of(folders_, [](const auto& each) { return each->idle(); });
 }
 
@@ -693,6 +701,10 @@ void Simulation::final_removal() {
   if (!cluster_.run_until([&] { return directories_->idle(); }, 120s)) {
     complain("M9: no end of removing directories");
   }
+  if (held_ != nullptr) held_->remove_all(process);
+  if (!cluster_.run_until([&] { return beside_idle(); }, 120s)) {
+    complain("M9: no end of removing held names");
+  }
   plain_.reset();
   cluster_.run_for(10s);
   for (const auto& each : processes_) {
@@ -759,12 +771,13 @@ void Simulation::print() {
       "commits {} (failed {}), waits for copies {} (failed {}), aborts {}, renames {}, unlinks {}, "
       "loads {} (failed {}), errors {}, "
       "evicted chunks seen {}, chunks lost with benefactors {}, operations on folders {}, on sets "
-      "{}, {}, {}, trace {:016x}\n",
+      "{}, on held names {} ({} changes in batches), {}, {}, trace {:016x}\n",
       settings_.seed, wrong_.empty() ? "ok" : "WRONG", seconds(), t.opens, t.writes, t.reads,
       t.truncates, t.syncs, t.commits, t.commits_failed, t.redundant, t.redundant_failed, t.aborts,
       t.renames, t.unlinks, t.loads, t.loads_failed, t.errors, evicted_seen_, lost_.lost(),
-      on_folders, series_->operations() + directories_->operations(), swarm_.describe(),
-      describe(cluster_.faults()), trace_);
+      on_folders, series_->operations() + directories_->operations(),
+      held_ == nullptr ? 0 : held_->operations(), held_ == nullptr ? 0 : held_->changes_here(),
+      swarm_.describe(), describe(cluster_.faults()), trace_);
   for (const auto& each : wrong_) fmt::print("  {}\n", each);
   if (!wrong_.empty()) {
     fmt::print("again: engine-sim --seed {} --steps {}{}{}\n", settings_.seed, settings_.steps,

@@ -458,6 +458,30 @@ TEST_CASE("chunks that fail their checksum are all that is written again") {
   CHECK(f.attempts(*f.two)[1].number == f.number());
 }
 
+TEST_CASE(
+    "chunks that were moved while a benefactor read them are drained at once, without a warning") {
+  TwoParts f;
+  f.two->hold_back = false;
+  const auto& slices = f.world.service->state().file(f.file)->newest.slices;
+  MoveChunks move{f.two->id, {}};
+  for (const PackedSlice& slice : slices) {
+    for (const Extent& copy : f.world.service->state().chunks().get(slice.chunk).copies) {
+      if (copy.benefactor == f.two->id) move.moves.push_back({copy.offset, kArena / 2});
+    }
+  }
+  REQUIRE(move.moves.size() == 1);
+  REQUIRE(f.world.service->pool().space().take_exactly(
+      f.two->id, {kArena / 2, extent_bytes(f.attempts(*f.two)[0].pieces[0].chunk_length)}));
+  f.world.service->pool().execute(move, [](const Result<Affected>& done) { REQUIRE(done); });
+  f.world.turn();
+  f.two->held[0](msg::Reply{msg::DrainPieces::Reply{{0}}});
+  f.world.turn();
+  REQUIRE(f.attempts(*f.two).size() == 2);
+  CHECK(f.attempts(*f.two)[1].pieces[0].extent_offset == kArena / 2);
+  run(f.world, 1s, {&*f.one, &*f.two}, &*f.client);
+  CHECK(f.client->lookup("a")->drain == DrainState::kDrained);
+}
+
 TEST_CASE("a drain whose storage fails starts over in another file") {
   TwoParts f;
   f.two->hold_back = false;
