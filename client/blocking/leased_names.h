@@ -29,7 +29,7 @@ class LeasedNames {
 
   /// The calls without a wait, for callers with the lock.
   LeasedCalls& calls() { return calls_; }
-  /// What is known here of the file, without a wait.
+  /// Returns the file's attributes, if they are known here, without a wait.
   std::optional<Attributes> known(FileId file) STDCHK_REQUIRES(engine_lock) {
     return calls_.attributes(file).value_or(std::nullopt);
   }

@@ -8,8 +8,8 @@ namespace stdchk {
 
 inline constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 
-/// Returns nanoseconds since 1970. 64 bits hold the years 1678 to 2261: an earlier or later time, which
-/// tmpfs, XFS and object stores may have, becomes the first or the last second of them.
+/// Returns nanoseconds since 1970. 64 bits hold the years 1678 to 2261. An earlier or later time becomes
+/// the first or the last second of them: tmpfs, XFS and object stores may have such times.
 inline std::int64_t to_ns(const timespec& time) {
   constexpr std::int64_t kSecondsMax = INT64_MAX / kNsPerSecond - 1;
   const std::int64_t seconds = std::clamp<std::int64_t>(time.tv_sec, -kSecondsMax, kSecondsMax);

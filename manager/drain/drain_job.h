@@ -31,7 +31,7 @@ struct DrainRequest {
   };
   BenefactorId benefactor;
   msg::DrainPieces pieces;
-  std::vector<Source> sources;  ///< of each piece, also when the request was sent
+  std::vector<Source> sources;  ///< the source of each piece; stays when the request is sent
   std::uint64_t bytes = 0;
   bool sent = false;
   bool answered = false;
