@@ -49,7 +49,7 @@ class LeasedCalls {
     LeasedCalls* const calls_;
     std::vector<FileId> directories_;
     bool changed_ = false;
-    /// What the manager says of files whose sessions have ended. Unset: not yet.
+    /// The manager's answers about files whose sessions have ended. Unset: not yet.
     std::map<FileId, std::shared_ptr<std::optional<Status>>> asked_;
   };
   /// The file with that name. Without a number, no such file exists.
@@ -126,7 +126,7 @@ class LeasedCalls {
   void drop(const EmptyOpen& open) STDCHK_REQUIRES(engine_lock);
 
  private:
-  /// Who answers a call.
+  /// The side that answers a call.
   enum class Way : std::uint8_t { kHere, kManager };
   using Directories = std::initializer_list<FileId>;
 

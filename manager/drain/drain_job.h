@@ -23,6 +23,13 @@ enum class DrainPhase : std::uint8_t {
   kEnding,  ///< has failed or is obsolete; some answers are still to come
 };
 
+/// Why a DrainJob has ended without its file.
+enum class DrainEnd : std::uint8_t {
+  kObsolete,  ///< nobody wants the version any more, or another attempt follows
+  kFailed,
+  kMoved,  ///< compaction moved chunks while benefactors read them
+};
+
 /// A request for pieces of a file to one benefactor.
 struct DrainRequest {
   struct Source {
@@ -59,8 +66,7 @@ struct DrainJob {
   bool recorded = false;  ///< DrainStarted is journalled
   std::string path;       ///< path that the job reads or creates: must not change meanwhile
   BenefactorId finisher;
-  bool failed = false;
-  bool has_moved = false;  ///< its only fault: chunks were moved while benefactors read them
+  DrainEnd end = DrainEnd::kObsolete;
   const char* why = nullptr;
 
   /// A benefactor was asked to give the file its name, and has not answered.

@@ -272,7 +272,7 @@ DrainJob* DrainPlanner::job_of(FileId file, std::uint64_t number) {
 void DrainPlanner::step(DrainJob& job) {
   if (job.phase == DrainPhase::kPieces) {
     if (!is_newest(pool_.state(), job.file, job.version))
-      return end_job(job, false, "has a newer version");
+      return end_job(job, DrainEnd::kObsolete, "has a newer version");
     if (job.done == job.requests.size()) {
       job.phase = DrainPhase::kWaitsForName;
     } else {
@@ -296,7 +296,8 @@ void DrainPlanner::send_pieces(DrainJob& job) {
     const DrainRequest& request = job.requests[i];
     if (request.sent || !load_.has_room(request.benefactor, job.hangs, pace_.at_once())) continue;
     rpc::Peer* peer = pool_.peer_of(request.benefactor);
-    if (peer == nullptr) return end_job(job, true, "waits for a benefactor that is silent");
+    if (peer == nullptr)
+      return end_job(job, DrainEnd::kFailed, "waits for a benefactor that is silent");
     if (!pace_.pay(request.bytes)) return;
     send(job, i, *peer);
   }
@@ -388,15 +389,16 @@ void DrainPlanner::pieces_done(DrainJob& job, const DrainRequest& request,
   }
   if (!answer) return fail_job(job, answer);
   const auto* reply = std::get_if<msg::DrainPieces::Reply>(&*answer);
-  if (reply == nullptr) return end_job(job, true, "was answered wrongly");
+  if (reply == nullptr) return end_job(job, DrainEnd::kFailed, "was answered wrongly");
   if (!reply->corrupt.empty()) {
-    job.has_moved = have_moved(job, request, reply->corrupt);
+    if (have_moved(job, request, reply->corrupt)) {
+      end_job(job, DrainEnd::kMoved, "has chunks that were moved");
+      return run();
+    }
     // The scrubber checks these chunks and replaces wrong copies; the next
     // attempt reads the new ones.
-    if (!job.has_moved) {
-      scrubber_.queue_suspected(*pool_.state().file(job.file), request.benefactor);
-    }
-    return end_job(job, true, "has chunks that fail their checksum");
+    scrubber_.queue_suspected(*pool_.state().file(job.file), request.benefactor);
+    return end_job(job, DrainEnd::kFailed, "has chunks that fail their checksum");
   }
   ++job.done;
   step(job);
@@ -422,7 +424,7 @@ bool DrainPlanner::have_moved(const DrainJob& job, const DrainRequest& request,
 
 void DrainPlanner::finish(DrainJob& job) {
   if (!is_newest(pool_.state(), job.file, job.version))
-    return end_job(job, false, "has a newer version");
+    return end_job(job, DrainEnd::kObsolete, "has a newer version");
   const File& file = *pool_.state().file(job.file);
   if (!mirror_.try_end_wait() || mirror_.blocks(file) || sets_.holds(file)) return;
   if (held_.waits_for_changes(file)) return;
@@ -449,7 +451,8 @@ void DrainPlanner::finish(DrainJob& job) {
                 [this, file = job.file, number = job.number](const Result<Affected>& outcome) {
                   DrainJob* started = job_of(file, number);
                   if (started == nullptr) return;
-                  if (!outcome) return end_job(*started, true, "could not be recorded");
+                  if (!outcome)
+                    return end_job(*started, DrainEnd::kFailed, "could not be recorded");
                   started->recorded = true;
                   started->phase = DrainPhase::kWaitsForName;
                   // Checks again: a rename may have come in the meantime.
@@ -529,7 +532,7 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
   jobs_max_ = std::min(2 * jobs_max_, kJobsMax);
   // A Drained record for a file without this version could not be replayed after a restart.
   if (!is_newest(pool_.state(), job->file, job->version))
-    return end_job(*job, false, "was removed or has a newer version");
+    return end_job(*job, DrainEnd::kObsolete, "was removed or has a newer version");
   job->phase = DrainPhase::kRecording;
   if (!prints_.can_read_prints()) return record(*job, {});
   prints_.read_prints({job->path}, kLookMax,
@@ -545,24 +548,24 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
 /// The file has its name in the drain directory: records it as drained.
 void DrainPlanner::record(DrainJob& job, const FilePrint& print) {
   if (!is_newest(pool_.state(), job.file, job.version))
-    return end_job(job, false, "was removed or has a newer version");
+    return end_job(job, DrainEnd::kObsolete, "was removed or has a newer version");
   const FileId file = job.file;
   // A rename or link has come meanwhile: the file must wait for other files of its set.
   const File& named = *pool_.state().file(file);
   const bool is_held = pool_.state().mirror().held().contains(file);
   if (!named.in_drain || (is_held && sets_.holds(named)))
-    return end_job(job, false, "waits for other files");
+    return end_job(job, DrainEnd::kObsolete, "waits for other files");
   prints_.add(pool_.state(), file, job.version, print);
-  pool_.execute(Drained{file, job.version},
-                [this, file, number = job.number](const Result<Affected>& outcome) {
-                  DrainJob* recorded = job_of(file, number);
-                  if (recorded == nullptr) return;
-                  // kStale: the file has a newer version, which is drained in its turn.
-                  const bool failed = !outcome && outcome.error().code != Code::kStale &&
-                                      outcome.error().code != Code::kNotFound;
-                  end_job(*recorded, failed, "could not be recorded");
-                  run();
-                });
+  pool_.execute(Drained{file, job.version}, [this, file,
+                                             number = job.number](const Result<Affected>& outcome) {
+    DrainJob* recorded = job_of(file, number);
+    if (recorded == nullptr) return;
+    // kStale: the file has a newer version, which is drained in its turn.
+    const bool failed =
+        !outcome && outcome.error().code != Code::kStale && outcome.error().code != Code::kNotFound;
+    end_job(*recorded, failed ? DrainEnd::kFailed : DrainEnd::kObsolete, "could not be recorded");
+    run();
+  });
   // The file is no longer pending: a client that waits for this must find
   // the links of drained sets.
   notices_.file_changed(file, {});
@@ -576,15 +579,15 @@ void DrainPlanner::fail_job(DrainJob& job, const rpc::Answer& answer) {
     jobs_max_ = std::max<std::size_t>(std::min(jobs_max_, jobs_.size()) / 2, 1);
     leftovers_.drop_attempts();
   }
-  end_job(job, true, error.where);
+  end_job(job, DrainEnd::kFailed, error.where);
 }
 
 /// Ends the job once all its requests are answered: its temporary file must not appear again.
-void DrainPlanner::end_job(DrainJob& job, bool failed, const char* why) {
+void DrainPlanner::end_job(DrainJob& job, DrainEnd end, const char* why) {
   // After the first request for its name, the temporary file may have been renamed.
   job.starts_over = job.starts_over || job.phase != DrainPhase::kPieces;
   job.phase = DrainPhase::kEnding;
-  job.failed = failed;
+  job.end = end;
   job.why = why;
   if (job.unanswered == 0) close_job(job.file);
 }
@@ -595,7 +598,8 @@ void DrainPlanner::close_job(FileId id) {
   jobs_.erase(found);
   const File* file = pool_.state().file(id);
   const bool newest = file != nullptr && file->parent && file->newest.version == job.version;
-  if (job.failed && newest && !job.has_moved) {
+  const bool again = job.end != DrainEnd::kObsolete && newest;
+  if (job.end == DrainEnd::kFailed && newest) {
     failures_.failed(id, pool_.now(), job.hangs);
     log::warning("{} {} and is not drained; it is tried again", pool_.state().path(*file), job.why);
   } else {
@@ -604,9 +608,9 @@ void DrainPlanner::close_job(FileId id) {
   const Time late = std::max(job.late, job.late_before);
   if (job.staged) {
     // DrainLeftovers keeps the file under that number as long as the version needs it.
-  } else if (job.failed && newest && !job.starts_over) {
+  } else if (again && !job.starts_over) {
     leftovers_.store(id, {job.version, job.number, job.verified, late});
-  } else if (job.failed || !newest || pool_.now() < job.late_before) {
+  } else if (again || !newest || pool_.now() < job.late_before) {
     leftovers_.drop(id, job.number, late);
   }
   pool_.unpin(id, job.version);

@@ -88,7 +88,7 @@ class DrainPlanner {
   void finished(FileId file, std::uint64_t number, const rpc::Answer& answer);
   void record(DrainJob& job, const FilePrint& print);
   void fail_job(DrainJob& job, const rpc::Answer& answer);
-  void end_job(DrainJob& job, bool failed, const char* why);
+  void end_job(DrainJob& job, DrainEnd end, const char* why);
   void close_job(FileId file);
   bool is_path_in_use(const msg::MirrorChange& change) const;
   DrainJob* job_of(FileId file, std::uint64_t number);

@@ -488,7 +488,7 @@ void HeldFolderScript::listed(const std::vector<msg::DirectoryEntry>& entries, b
   for (const auto& [name, entry] : names) text += fmt::format(" {}:{}", name, entry.file.value);
   seen([&](const Names& one) { return are_equal(one, names); }, here, text.c_str());
   must_list_ = false;
-  // What the holder itself knows may not be in the pool yet.
+  // The pool may lack the holder's last changes.
   const bool is_unsent = is_mixed_ || (changer_.node == busy_ && !has_lost());
   if (!here || !is_unsent) possible_.clear();
   possible_.push_back(names);

@@ -14,12 +14,12 @@
 namespace stdchk::sim {
 
 /// A HeldFolderScript has processes change the names of one folder, which the client library then holds
-/// (docs/decisions/0075). One process changes many names in a row; now and then another one looks.
-/// Operations come one after the other, and each may wait for a recall, a death or a restart.
+/// (docs/decisions/0075). A process changes many names in a row; now and then another process looks.
+/// Operations follow each other. Each operation may wait for a recall, a death or a restart.
 ///
-/// The model knows what applications were told. All processes see exactly that (N1). After the loss of a
-/// holder's lease its last changes may be missing: the names are those of an earlier moment since the
-/// newest sync (N4), and the old holder answers nothing any more.
+/// The model knows what applications were told. All processes see exactly these names (N1). After the loss
+/// of a lease, the holder's last changes may be missing. Then the names are those of an earlier moment
+/// since the newest sync (N4), and the old holder answers nothing any more.
 ///
 /// Owns: its model. Threads: one.
 class HeldFolderScript {
@@ -85,7 +85,7 @@ class HeldFolderScript {
   void seen(const std::function<bool(const Names&)>& fits, bool here, const char* what);
   void listed(const std::vector<msg::DirectoryEntry>& entries, bool here);
   bool has_lost() const;
-  /// Returns true for names that may be there or not.
+  /// Returns true for names whose presence is unknown.
   bool is_open(const std::string& name) const {
     return open_name_ == name && (open_ != nullptr || scene_.cluster.now() < opened_until_);
   }
@@ -103,12 +103,12 @@ class HeldFolderScript {
   bool removes_all_ = false;
   Change under_way_;  ///< may be executed when its process dies
 
-  /// What the folder may have. The last one is what applications were told.
+  /// The possible names of the folder. Applications were told the last element.
   std::vector<Names> possible_{Names{}};
-  bool must_list_ = false;      ///< the next operation finds out which names are there
+  bool must_list_ = false;      ///< the next operation lists the folder
   bool may_have_lost_ = false;  ///< there were faults since the folder was listed
   bool is_mixed_ = false;       ///< the newest change was made after a loss, and can be lost itself
-  Time unsure_until_{};         ///< a request may still be executed until then
+  Time unsure_until_{};         ///< until then, late requests may be executed
   Holder changer_;              ///< has made the changes whose loss is possible
   Holder doomed_;               ///< others saw that it has lost its lease
   /// An open file without a name in the pool. Its process shows the name already.
