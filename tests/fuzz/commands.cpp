@@ -73,6 +73,13 @@ std::int64_t time(Choices& choices) { return static_cast<std::int64_t>(number(ch
 
 Caller caller(Choices& choices) { return {{number(choices, 3)}, number(choices, 9)}; }
 
+/// Homes of the chunks of a map: fewer or more than chunks, and also of no benefactor.
+std::vector<BenefactorId> homes(Choices& choices) {
+  std::vector<BenefactorId> made;
+  for (unsigned i = choices.below(5); i > 0; --i) made.push_back({number(choices, 4)});
+  return made;
+}
+
 CommitVersion commit(Choices& choices) {
   CommitVersion made;
   made.file = file(choices);
@@ -91,6 +98,7 @@ CommitVersion commit(Choices& choices) {
   made.replacing = number(choices, 10);
   made.naming = static_cast<NamingState>(made.replacing % 4);
   made.partial = choices.flag();
+  made.homes = homes(choices);
   return made;
 }
 
@@ -119,6 +127,7 @@ RestoreFile restore(Choices& choices) {
   made.staged = choices.flag();
   made.held = choices.flag();
   made.partial = choices.flag();
+  made.homes = homes(choices);
   return made;
 }
 
