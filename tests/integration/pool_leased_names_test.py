@@ -206,7 +206,9 @@ def test_a_killed_manager_gets_the_last_batches_again(pool, tmp_path):
     time.sleep(0.5)
     ours = os.listdir(point / "d")
     check_prefix(ours, newest_synced(log))
-    assert sorted(os.listdir(pool.mount / "d")) == sorted(ours)
+    theirs = os.listdir(pool.mount / "d")
+    # The writer may have stopped while its newest file was open. Others see that name after the close.
+    assert set(theirs) <= set(ours) and set(ours) - set(theirs) <= {max(ours)}
     writer.kill()
     writer.wait()
 
