@@ -96,7 +96,6 @@ void HeldFolderScript::call(const char* what, Step<std::optional<T>> step,
        asked = std::move(asked)](const Status& status) {
         if (!status) return failed(status.error(), what);
         if (out->has_value()) {
-          answered_here();
           return here(**out);
         }
         node.ask(what, request, [turn, asked](const rpc::Answer& answer) {
@@ -210,7 +209,6 @@ void HeldFolderScript::create(const std::string& name) {
           turn->set_changed();
           return wait_for_session(name, *opening);
         }
-        answered_here();
         open_ = (*made)->made;
         opened_until_ = {};
         open_name_ = name;
@@ -245,7 +243,6 @@ void HeldFolderScript::finish_open() {
         }
         if (open_->opening != nullptr) return wait_for_session(name, open_->opening);
         drop_open();
-        answered_here();
         done(change, true);
         next();
       });
@@ -400,6 +397,7 @@ void HeldFolderScript::killed(const EngineNode& node) {
 /// Notes an executed change. A holder that has lost its lease meanwhile changed other names than those
 /// that its application knew.
 void HeldFolderScript::done(const Change& change, bool here) {
+  check_told();
   scene_.note(here ? 11 : 12);
   if (here) ++changes_here_;
   const bool is_lost = changer_.node != nullptr && has_lost();
@@ -445,10 +443,11 @@ void HeldFolderScript::failed(const Error& why, const char* what) {
   next();
 }
 
-void HeldFolderScript::answered_here() {
+/// A process whose changes are lost hears of it before any other answer.
+void HeldFolderScript::check_told() {
   if (doomed_.node != busy_) return;
   if (losses(*busy_) == doomed_.losses) {
-    scene_.complain("held: a process answers after others saw that it has lost its lease");
+    scene_.complain("held: a process that has lost changes goes on, and was not told");
   }
   doomed_ = {};
 }
@@ -458,6 +457,7 @@ bool HeldFolderScript::has_lost() const { return losses(*changer_.node) != chang
 /// Judges what a process saw. Names of an earlier moment are there only after a loss.
 void HeldFolderScript::seen(const std::function<bool(const Names&)>& fits, bool here,
                             const char* what) {
+  check_told();
   if (fits(possible_.back())) return;
   const bool is_possible = std::ranges::any_of(possible_, fits);
   // The process that has made the changes knows of a loss.

@@ -19,7 +19,7 @@ namespace stdchk::sim {
 ///
 /// The model knows what applications were told. All processes see exactly these names (N1). After the loss
 /// of a lease, the holder's last changes may be missing. Then the names are those of an earlier moment
-/// since the newest sync (N4), and the old holder answers nothing any more.
+/// since the newest sync (N4), and the old holder hears of its loss before any other answer.
 ///
 /// Owns: its model. Threads: one.
 class HeldFolderScript {
@@ -81,7 +81,7 @@ class HeldFolderScript {
   void done(const Change& change, bool here);
   void maybe_done(const Change& change);
   void failed(const Error& why, const char* what);
-  void answered_here();
+  void check_told();
   void seen(const std::function<bool(const Names&)>& fits, bool here, const char* what);
   void listed(const std::vector<msg::DirectoryEntry>& entries, bool here);
   bool has_lost() const;
