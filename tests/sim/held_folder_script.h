@@ -19,7 +19,7 @@ namespace stdchk::sim {
 ///
 /// The model knows what applications were told. All processes see exactly these names (N1). After the loss
 /// of a lease, the holder's last changes may be missing. Then the names are those of an earlier moment
-/// since the newest sync (N4), and the old holder hears of its loss before any other answer.
+/// since the newest sync (N4). The old holder hears of its loss before any other answer.
 ///
 /// Owns: its model. Threads: one.
 class HeldFolderScript {
