@@ -221,7 +221,9 @@ Result<Affected> VersionCommands::run(const Evict& command) {
 
 Result<Affected> VersionCommands::run(const Closed& command) {
   File* file = files_.find(command.file);
-  if (file == nullptr) return fail(Code::kStale, "manager.closed");
+  if (file == nullptr || file->type != FileType::kRegular) {
+    return fail(Code::kStale, "manager.closed");
+  }
   file->newest.partial = command.lost;
   return Affected{file->id, {}};
 }

@@ -296,7 +296,8 @@ TEST_CASE("changes that a holder loses with its lease fail once, at the next ope
   CHECK(second->lookup_fresh(held.directory, "a").has_value());
 }
 
-TEST_CASE("calls about a held directory fail while the manager is silent, and go on with the next") {
+TEST_CASE(
+    "calls about a held directory fail while the manager is silent, and go on with the next") {
   Held held;
   held.make("a");
   held.pool.restart_manager([&] {
@@ -337,6 +338,7 @@ TEST_CASE("the last changes of a client are stored when it ends") {
 TEST_CASE("threads that change names in a held directory do not get in each other's way") {
   Held held;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   std::atomic<int> failed{0};
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
