@@ -338,7 +338,7 @@ def test_what_went_with_the_node_of_the_manager_is_told_by_the_next_run():
         wait_until(lambda: kept.exists() and kept.read_text().splitlines()[2:] == ["1 1 kept/app.*.T2"],
                    "the record of what is not drained")
         cluster.call("kill", "n1")
-        wait_until(lambda: "earlier run" in cluster.output(), "the next run", 90)
+        wait_until(lambda: "earlier run" in cluster.output(), "the next run", 180)
         cluster.wait(job)
         text = cluster.output()
         assert text.count("  lost  ") == 1 and LOST in text
