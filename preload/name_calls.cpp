@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/file_time.h"
 #include "preload/open_files.h"
 #include "preload/places.h"
 #include "preload/real.h"
@@ -52,7 +53,7 @@ std::int64_t ns_of(const timespec& time) {
   if (time.tv_nsec == UTIME_OMIT) return std::numeric_limits<std::int64_t>::min();
   timespec now = time;
   if (time.tv_nsec == UTIME_NOW) ::clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+  return stdchk::to_ns(now);
 }
 
 /// Both times in nanoseconds since 1970; INT64_MIN: stays as it is.

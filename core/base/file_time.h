@@ -27,9 +27,10 @@ inline timespec to_timespec(std::int64_t ns) {
 /// multiples of up to 2 s.
 inline bool equals_stored_time(std::int64_t wanted_ns, const timespec& there) {
   const std::int64_t there_ns = to_ns(there);
-  // Both times have any value: their difference may need 65 bits.
-  return wanted_ns >= there_ns &&
-         (there_ns > INT64_MAX - 2 * kNsPerSecond || wanted_ns < there_ns + 2 * kNsPerSecond);
+  // A difference of two times of any value fits in 64 bits without a sign.
+  return wanted_ns >= there_ns && static_cast<std::uint64_t>(wanted_ns) -
+                                          static_cast<std::uint64_t>(there_ns) <
+                                      2 * kNsPerSecond;
 }
 
 }  // namespace stdchk

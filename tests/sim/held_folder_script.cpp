@@ -118,14 +118,7 @@ void HeldFolderScript::make_change(const char* what, Change change, Step<std::op
       },
       std::move(request),
       [this, what, change](const rpc::Answer& answer) {
-        if (answer.has_value()) {
-          done(change, false);
-        } else if (is_maybe(answer.error().error.code)) {
-          maybe_done(change);
-        } else {
-          return failed(answer.error().error, what);
-        }
-        next();
+        ended(change, answer.has_value() ? Status() : fail(answer.error().error), what);
       });
 }
 
@@ -292,14 +285,7 @@ void HeldFolderScript::commit(const std::string& name, client::SessionPtr sessio
         }
         drop_open();
         if (status) opened_until_ = {};
-        if (status) {
-          done(change, false);
-        } else if (is_maybe(status.error().code)) {
-          maybe_done(change);
-        } else {
-          return failed(status.error(), "commit a held file");
-        }
-        next();
+        ended(change, status, "commit a held file");
       });
 }
 
@@ -417,6 +403,18 @@ void HeldFolderScript::done(const Change& change, bool here) {
   is_mixed_ = here && is_lost;
   must_list_ = must_list_ || is_lost;
   changer_ = here && !is_lost ? Holder{busy_, losses(*busy_)} : Holder{};
+}
+
+/// Judges the manager's answer to a change, and goes on.
+void HeldFolderScript::ended(const Change& change, const Status& status, const char* what) {
+  if (status) {
+    done(change, false);
+  } else if (is_maybe(status.error().code)) {
+    maybe_done(change);
+  } else {
+    return failed(status.error(), what);
+  }
+  next();
 }
 
 /// The change may be executed, now or until the pool has settled.

@@ -80,6 +80,7 @@ class HeldFolderScript {
 
   void done(const Change& change, bool here);
   void maybe_done(const Change& change);
+  void ended(const Change& change, const Status& status, const char* what);
   void failed(const Error& why, const char* what);
   void check_told();
   void seen(const std::function<bool(const Names&)>& fits, bool here, const char* what);
