@@ -58,7 +58,7 @@ struct Settings {
   std::string transport = "auto";
   KernelSettings kernel;
   std::string unseen_writer = "commit";
-  std::string names = "stored";
+  std::string names = "leased";
   std::uint32_t watchdog_s = 20;
   bool unconfined = false;
   metrics::Flags metrics;
@@ -105,8 +105,8 @@ void describe_options(Options& options, Settings& settings) {
                  "close() of a writer that the mount cannot see commits or drops its bytes");
   options.choice(
       "--names", settings.names, {"stored", "leased"},
-      "answer changes of names when they are stored; leased: at once, in directories that "
-      "this mount uses alone");
+      "answer changes of names at once in directories that this mount uses alone; stored: "
+      "answer when they are stored");
   options.count("--watchdog", settings.watchdog_s, 0, 3600,
                 "seconds of silence after which the guard restarts the process that serves the "
                 "mount; 0: no guard");

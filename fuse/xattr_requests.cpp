@@ -81,7 +81,9 @@ Status XattrRequests::set_policy(const Node& node, std::string_view name, std::s
   if (!setting) return fail(setting.error().error.code, "mount.setxattr");
   if (const auto problem = check_setting(*setting))
     return fail(problem->error.code, "mount.setxattr");
-  return filesystem_.set_policy(node.file, Policy{{*setting}});
+  const auto done = filesystem_.set_policy(node.file, Policy{{*setting}});
+  if (!done) return fail(done.error().error);
+  return {};
 }
 
 void XattrRequests::get_policy(fuse_req_t request, const Node& node, std::string_view name,

@@ -93,8 +93,8 @@ void add_storage(Options& options, UpOptions& up) {
   options.choice("--close", up.mount.close, {"stored", "early", "redundant"},
                  "close() waits for one copy, for nothing, or for all copies");
   options.choice("--names", up.mount.names, {"stored", "leased"},
-                 "answer changes of names when they are stored; leased: at once, in directories "
-                 "that a mount uses alone");
+                 "answer changes of names at once in directories that a mount uses alone; stored: "
+                 "answer when they are stored");
   options.text("--backing", up.lent.backing, "KIND",
                "kind of lent memory: anonymous, memfd, hugetlb, or a ramdisk directory");
   options.text("--disk", up.lent.disk, "DIR",

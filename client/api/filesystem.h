@@ -196,7 +196,8 @@ class Filesystem {
   virtual Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) = 0;
   /// Returns the settings in force; of a folder, also its own settings.
   virtual Result<msg::GetPolicy::Reply> policy(FileId file) = 0;
-  virtual Status set_policy(FileId directory, const Policy& changes) = 0;
+  /// The pool's reason for a refusal is the text of the Problem.
+  virtual Outcome<void> set_policy(FileId directory, const Policy& changes) = 0;
   virtual Result<msg::ListSets::Reply> sets(FileId directory) = 0;
   virtual Result<msg::StatPool::Reply> stat_pool() = 0;
   /// Returns which copies or parity that version still lacks.

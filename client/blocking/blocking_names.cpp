@@ -420,9 +420,9 @@ Result<msg::GetPolicy::Reply> BlockingNames::policy(FileId file) {
   return ask_for(msg::GetPolicy{file});
 }
 
-Status BlockingNames::set_policy(FileId directory, const Policy& changes) {
-  auto reply = ask_for(msg::SetPolicy{{}, directory, changes});
-  if (!reply.has_value()) return fail(reply.error());
+Outcome<void> BlockingNames::set_policy(FileId directory, const Policy& changes) {
+  const auto reply = ask_and_explain(msg::SetPolicy{{}, directory, changes});
+  if (!reply.has_value()) return problem(reply.error());
   const Lock lock(engine().shared().mutex);
   engine().metadata().forget_file(directory);
   return {};

@@ -38,7 +38,7 @@ class BlockingNames : public BlockingQuestions {
   Status set_xattr(const msg::SetXattr& change) override;
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
   Result<msg::GetPolicy::Reply> policy(FileId file) override;
-  Status set_policy(FileId directory, const Policy& changes) override;
+  Outcome<void> set_policy(FileId directory, const Policy& changes) override;
   Result<std::pair<Attributes, ChunkMap>> map(FileId file) override;
   void lock(const msg::SetLock& request, LockDone done) override;
   Result<msg::GetLock::Reply> get_lock(msg::GetLock request) override;

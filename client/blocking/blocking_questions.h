@@ -32,7 +32,9 @@ class BlockingQuestions : public Filesystem {
   void cancel_lock(std::uint64_t ticket) override;
   Result<msg::GetLock::Reply> get_lock(msg::GetLock request) override;
   Result<msg::Reply> ask(msg::Request request) override {
-    return ask_and_refresh(std::move(request), {});
+    auto answer = ask_and_explain(std::move(request));
+    if (!answer.has_value()) return fail(answer.error().error);
+    return std::move(*answer);
   }
   /// Waits until `version` of the file has all its copies. The deadline starts anew whenever copies
   /// are made. Must be called without the lock.
@@ -50,6 +52,10 @@ class BlockingQuestions : public Filesystem {
 
   Clock& clock() const { return clock_; }
   void set_engine(std::unique_ptr<Engine> engine) { engine_ = std::move(engine); }
+  /// Returns also how the manager explains a failure.
+  Outcome<msg::Reply> ask_and_explain(msg::Request request) {
+    return ask_and_refresh(std::move(request), {});
+  }
   /// Asks as this client, and returns the reply that belongs to the type of the request. Also asks
   /// for the attributes of `directories`, which the request changes.
   template <class R>
@@ -59,14 +65,15 @@ class BlockingQuestions : public Filesystem {
       request.client = engine_->client();
     }
     auto answer = ask_and_refresh(std::move(request), directories);
-    if (!answer.has_value()) return fail(answer.error());
+    if (!answer.has_value()) return fail(answer.error().error);
     auto* reply = std::get_if<typename R::Reply>(&*answer);
     if (reply == nullptr) return fail(Code::kMalformed, R::kName);
     return std::move(*reply);
   }
 
  private:
-  Result<msg::Reply> ask_and_refresh(msg::Request request, const std::vector<FileId>& directories);
+  Outcome<msg::Reply> ask_and_refresh(msg::Request request,
+                                      const std::vector<FileId>& directories);
 
   Clock& clock_;
   std::unique_ptr<Engine> engine_;

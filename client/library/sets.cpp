@@ -117,7 +117,8 @@ int stdchk_policy_set(stdchk_pool* pool, const char* folder, const char* setting
     return failed(changes.error().error.code, "stdchk_policy_set: " + changes.error().text);
   const auto found = find_folder(*pool->filesystem, folder);
   if (!found) return failed(found.error());
-  return ended(pool->filesystem->set_policy(found->id, *changes));
+  const auto done = pool->filesystem->set_policy(found->id, *changes);
+  return done ? 0 : failed(done.error().error.code, "stdchk_policy_set: " + done.error().text);
 }
 
 ssize_t stdchk_policy_get(stdchk_pool* pool, const char* path, const char* key, char* value,

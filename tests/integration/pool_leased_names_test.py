@@ -1,4 +1,4 @@
-"""Tests mounts with `--names leased`: a mount holds a directory that it uses alone, and sends its changes in batches.
+"""Tests leases of directories: a mount holds a directory that it uses alone, and sends its changes in batches.
 Other mounts see each change that they may see, and a lost host or manager loses the last changes at most."""
 
 import fcntl
@@ -14,7 +14,7 @@ import pytest
 from conftest import restart_manager
 from processes import is_running, wait_until
 
-LEASED = ("--names", "leased", "--watchdog", "0")
+LEASED = ("--watchdog", "0")
 
 
 def leased_mount(pool, name):
@@ -231,8 +231,8 @@ def test_a_stopped_mount_does_not_keep_a_directory(two, pool):
 
 
 def test_leases_make_changes_of_names_faster(pool):
-    pool.up("--names", "leased", benefactors=1, memory="128M", drain=False)
-    plain = pool.mount_by_hand("plain", "--watchdog", "0")
+    pool.up(benefactors=1, memory="128M", drain=False)
+    plain = pool.mount_by_hand("plain", "--watchdog", "0", "--names", "stored")
     (pool.mount / "leased").mkdir()
     (plain / "stored").mkdir()
     create_many(pool.mount / "leased", 20)

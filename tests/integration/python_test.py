@@ -168,6 +168,9 @@ def test_sets_policy_and_safety(connected, module_pool):
     assert (connected.policy("run", "images"), connected.policy("run", "purge-after")) == ("2", "12h")
     with pytest.raises(OSError, match="purge-after"):
         connected.set_policy("run", purge_after="soon")
+    # The manager explains which settings exclude each other.
+    with pytest.raises(OSError, match=r"placement=node does not go with copies=ec\(2,1\)"):
+        connected.set_policy("run", placement="node", copies="ec(2,1)")
     for name in ("heat.N0.T1", "heat.N1.T1", "heat.N0.T2"):
         connected.write_bytes(f"run/{name}", name.encode())
     connected.pin("run", "heat.*.T1")

@@ -165,21 +165,17 @@ void warn_inside_a_set(const Located& located, const FolderSettings& changes,
              path, keys, shown(*set), shown(above));
 }
 
-/// Returns why the changes do not go with the settings that the folder has or inherits. The manager
-/// refuses them, too, without a text that reaches this program.
-std::optional<Problem> refusal(client::Filesystem& filesystem, FileId folder,
-                               const Policy& changes) {
-  const auto before = filesystem.policy(folder);
-  return before ? check_change(before->effective, changes) : std::nullopt;
-}
-
 /// Changes the policy and the rules of a folder.
-Status change(client::Filesystem& filesystem, FileId folder, const FolderSettings& settings) {
+Outcome<void> change(client::Filesystem& filesystem, FileId folder,
+                     const FolderSettings& settings) {
   if (!settings.policy.settings.empty()) {
-    STDCHK_TRY(filesystem.set_policy(folder, settings.policy));
+    if (auto done = filesystem.set_policy(folder, settings.policy); !done) return done;
   }
-  STDCHK_ASSIGN(const auto policy, filesystem.policy(folder));
-  return store_rules(filesystem, folder, settings, policy.own);
+  const auto policy = filesystem.policy(folder);
+  if (!policy) return problem("{}", describe(policy.error()));
+  const Status stored = store_rules(filesystem, folder, settings, policy->own);
+  if (!stored) return problem("{}", describe(stored.error()));
+  return {};
 }
 
 }  // namespace
@@ -203,10 +199,8 @@ int run_policy(const PolicyOptions& options) {
     return complain(fmt::format("{} is not a folder; a policy is its folder's", options.path));
   }
   if (set) {
-    const auto refused = refusal(filesystem, located->attributes.id, changes->policy);
-    if (refused) return complain(fmt::format("{}: {}", options.path, refused->text));
-    const Status done = change(filesystem, located->attributes.id, *changes);
-    if (!done) return complain(fmt::format("{}: {}", options.path, describe(done.error())));
+    const auto done = change(filesystem, located->attributes.id, *changes);
+    if (!done) return complain(fmt::format("{}: {}", options.path, done.error().text));
   }
   const auto rules = find_rules(filesystem, located->path);
   if (!rules) return complain(rules.error().text);

@@ -90,8 +90,8 @@ Outcome<void> make_set_folder(const PoolRecord& pool, const RunOptions& options,
   const auto policy =
       parse_policy(fmt::format("keep=2 {} images={}", options.policy, options.ranks + 2));
   if (!policy) return problem("--policy: {}", policy.error().text);
-  const Status done = located->filesystem->set_policy(located->attributes.id, *policy);
-  if (!done) return failed(folder, done.error());
+  const auto done = located->filesystem->set_policy(located->attributes.id, *policy);
+  if (!done) return problem("{}: {}", folder, done.error().text);
   return {};
 }
 

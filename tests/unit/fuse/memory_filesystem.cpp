@@ -570,12 +570,12 @@ Result<msg::GetPolicy::Reply> MemoryFilesystem::policy(FileId id) {
   return reply;
 }
 
-Status MemoryFilesystem::set_policy(FileId directory, const Policy& changes) {
+Outcome<void> MemoryFilesystem::set_policy(FileId directory, const Policy& changes) {
   std::scoped_lock lock(pool_->mutex);
   auto file = pool_->find(directory);
-  if (!file) return fail(Code::kNotFound, "memory.policy");
+  if (!file) return problem(Code::kNotFound, "memory.policy", 0, "There is no such folder.");
   if (file->attributes.type != FileType::kDirectory) {
-    return fail(Code::kNotDirectory, "memory.policy");
+    return problem(Code::kNotDirectory, "memory.policy", 0, "This is not a folder.");
   }
   file->policy.apply(changes);
   return {};

@@ -117,7 +117,7 @@ class MemoryFilesystem final : public client::Filesystem {
   Status set_xattr(const msg::SetXattr& change) override;
   Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) override;
   Result<msg::GetPolicy::Reply> policy(FileId file) override;
-  Status set_policy(FileId directory, const Policy& changes) override;
+  Outcome<void> set_policy(FileId directory, const Policy& changes) override;
   Result<msg::ListSets::Reply> sets(FileId) override {
     return fail(Code::kUnsupported, "memory.sets");
   }
