@@ -6,10 +6,13 @@
 
 #include <charconv>
 #include <chrono>
-#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+
+#include "core/base/mutex.h"
 
 namespace stdchk::mount {
 namespace {
@@ -67,15 +70,75 @@ CallerState read_state(std::int32_t pid, std::uint32_t uid) {
   return parse_process_stat({line, static_cast<std::size_t>(length)});
 }
 
+/// A Reader reads /proc in a thread of its own. A new thread for each answer would cost more than
+/// the rest of a close().
+///
+/// Threads: one that asks, and its own.
+class Reader {
+ public:
+  Reader() : shared_(std::make_shared<Shared>()) {
+    std::thread([shared = shared_] { serve(*shared); }).detach();
+  }
+  ~Reader() {
+    const MutexLock lock(shared_->mutex);
+    shared_->ends = true;
+    shared_->changed.notify_all();
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  /// Returns nothing when there is no answer in kAnswerMax. The Reader must not be asked again then.
+  std::optional<CallerState> ask(std::int32_t pid, std::uint32_t uid) {
+    MutexLock lock(shared_->mutex);
+    shared_->question = {pid, uid};
+    shared_->changed.notify_all();
+    shared_->changed.wait_for(lock, kAnswerMax, [this]() STDCHK_REQUIRES(shared_->mutex) {
+      return shared_->answer.has_value();
+    });
+    return std::exchange(shared_->answer, std::nullopt);
+  }
+
+ private:
+  struct Process {
+    std::int32_t pid = 0;
+    std::uint32_t uid = 0;
+  };
+  struct Shared {
+    Mutex mutex;
+    CondVar changed;
+    std::optional<Process> question STDCHK_GUARDED_BY(mutex);
+    std::optional<CallerState> answer STDCHK_GUARDED_BY(mutex);
+    bool ends STDCHK_GUARDED_BY(mutex) = false;
+  };
+
+  static void serve(Shared& shared) {
+    MutexLock lock(shared.mutex);
+    while (!shared.ends) {
+      if (!shared.question) {
+        shared.changed.wait(lock);
+        continue;
+      }
+      const Process process = *std::exchange(shared.question, std::nullopt);
+      lock.unlock();
+      const CallerState state = read_state(process.pid, process.uid);
+      lock.lock();
+      shared.answer = state;
+      shared.changed.notify_all();
+    }
+  }
+
+  const std::shared_ptr<Shared> shared_;
+};
+
 }  // namespace
 
 CallerState inspect_caller(std::int32_t pid, std::uint32_t uid) {
   if (pid <= 0) return CallerState::kUnseen;
-  auto state = std::make_shared<std::promise<CallerState>>();
-  auto answer = state->get_future();
-  std::thread([state, pid, uid] { state->set_value(read_state(pid, uid)); }).detach();
-  if (answer.wait_for(kAnswerMax) != std::future_status::ready) return CallerState::kRunning;
-  return answer.get();
+  thread_local std::unique_ptr<Reader> reader;
+  if (!reader) reader = std::make_unique<Reader>();
+  const auto state = reader->ask(pid, uid);
+  if (!state) reader.reset();  // its thread ends when the kernel has answered
+  return state.value_or(CallerState::kRunning);
 }
 
 }  // namespace stdchk::mount

@@ -17,8 +17,8 @@ enum class CallerState : std::uint8_t {
 CallerState parse_process_stat(std::string_view line);
 
 /// Returns the state of process or thread `pid` of user `uid`, both as in the request. kUnseen for
-/// pid 0. A thread of its own reads /proc. Without an answer in 200 ms the process is in execve(2),
-/// which is a kind of kRunning.
+/// pid 0. Another thread reads /proc: each caller has such a thread. Without an answer in 200 ms the
+/// process is in execve(2), which is a kind of kRunning.
 CallerState inspect_caller(std::int32_t pid, std::uint32_t uid);
 
 }  // namespace stdchk::mount
