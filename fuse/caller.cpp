@@ -6,20 +6,13 @@
 
 #include <charconv>
 #include <chrono>
-#include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "core/base/mutex.h"
-
 namespace stdchk::mount {
 namespace {
 
-/// execve(2) closes descriptors under a lock that readers of /proc/PID need on some kernels. Such a
-/// read waits until the FLUSH is answered.
-constexpr auto kAnswerMax = std::chrono::milliseconds(200);
 constexpr int kFieldFlags = 9;
 constexpr int kFieldExitCode = 52;
 constexpr std::uint64_t kExiting = 0x4;      // PF_EXITING of linux/sched.h
@@ -70,75 +63,56 @@ CallerState read_state(std::int32_t pid, std::uint32_t uid) {
   return parse_process_stat({line, static_cast<std::size_t>(length)});
 }
 
-/// A Reader reads /proc in a thread of its own. A new thread for each answer would cost more than
-/// the rest of a close().
-///
-/// Threads: one that asks, and its own.
-class Reader {
- public:
-  Reader() : shared_(std::make_shared<Shared>()) {
-    std::thread([shared = shared_] { serve(*shared); }).detach();
-  }
-  ~Reader() {
-    const MutexLock lock(shared_->mutex);
-    shared_->ends = true;
-    shared_->changed.notify_all();
-  }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
-
-  /// Returns nothing when there is no answer in kAnswerMax. The Reader must not be asked again then.
-  std::optional<CallerState> ask(std::int32_t pid, std::uint32_t uid) {
-    MutexLock lock(shared_->mutex);
-    shared_->question = {pid, uid};
-    shared_->changed.notify_all();
-    shared_->changed.wait_for(lock, kAnswerMax, [this]() STDCHK_REQUIRES(shared_->mutex) {
-      return shared_->answer.has_value();
-    });
-    return std::exchange(shared_->answer, std::nullopt);
-  }
-
- private:
-  struct Process {
-    std::int32_t pid = 0;
-    std::uint32_t uid = 0;
-  };
-  struct Shared {
-    Mutex mutex;
-    CondVar changed;
-    std::optional<Process> question STDCHK_GUARDED_BY(mutex);
-    std::optional<CallerState> answer STDCHK_GUARDED_BY(mutex);
-    bool ends STDCHK_GUARDED_BY(mutex) = false;
-  };
-
-  static void serve(Shared& shared) {
-    MutexLock lock(shared.mutex);
-    while (!shared.ends) {
-      if (!shared.question) {
-        shared.changed.wait(lock);
-        continue;
-      }
-      const Process process = *std::exchange(shared.question, std::nullopt);
-      lock.unlock();
-      const CallerState state = read_state(process.pid, process.uid);
-      lock.lock();
-      shared.answer = state;
-      shared.changed.notify_all();
-    }
-  }
-
-  const std::shared_ptr<Shared> shared_;
-};
-
 }  // namespace
 
-CallerState inspect_caller(std::int32_t pid, std::uint32_t uid) {
-  if (pid <= 0) return CallerState::kUnseen;
-  thread_local std::unique_ptr<Reader> reader;
-  if (!reader) reader = std::make_unique<Reader>();
-  const auto state = reader->ask(pid, uid);
-  if (!state) reader.reset();  // its thread ends when the kernel has answered
-  return state.value_or(CallerState::kRunning);
+CallerInspector::CallerInspector(Read read, Duration answer_max)
+    : read_(read ? std::move(read) : read_state), answer_max_(answer_max) {}
+
+CallerInspector::~CallerInspector() {
+  {
+    const MutexLock lock(mutex_);
+    stops_ = true;
+    changed_.notify_one();
+  }
+  if (watcher_.joinable()) watcher_.join();
+}
+
+void CallerInspector::inspect(std::int32_t pid, std::uint32_t uid, const Done& done) {
+  if (pid <= 0) return done(CallerState::kUnseen);
+  Question question{std::chrono::steady_clock::now(), &done, {}};
+  {
+    const MutexLock lock(mutex_);
+    open_.push_back(&question);
+    is_used_ = true;
+    if (!watcher_.joinable()) watcher_ = std::thread([this] { watch(); });
+    if (std::exchange(watcher_sleeps_, false)) changed_.notify_one();
+  }
+  const CallerState state = read_(pid, uid);
+  {
+    const MutexLock lock(mutex_);
+    std::erase(open_, &question);
+  }
+  if (!question.taken_over.joinable()) return done(state);
+  question.taken_over.join();
+}
+
+/// Looks at the open questions a few times in `answer_max_`. Sleeps when nobody has asked meanwhile,
+/// so that a busy mount wakes this thread seldom, and an idle mount never.
+void CallerInspector::watch() {
+  MutexLock lock(mutex_);
+  while (!stops_) {
+    if (open_.empty() && !std::exchange(is_used_, false)) {
+      watcher_sleeps_ = true;
+      changed_.wait(lock, [this]() STDCHK_REQUIRES(mutex_) { return !watcher_sleeps_ || stops_; });
+    }
+    changed_.wait_for(lock, answer_max_ / 4, [this]() STDCHK_REQUIRES(mutex_) { return stops_; });
+    const auto now = std::chrono::steady_clock::now();
+    for (Question* question : open_) {
+      if (question->taken_over.joinable() || now - question->since < answer_max_) continue;
+      question->taken_over =
+          std::thread([done = question->done] { (*done)(CallerState::kRunning); });
+    }
+  }
 }
 
 }  // namespace stdchk::mount

@@ -1,7 +1,14 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace stdchk::mount {
 
@@ -16,9 +23,48 @@ enum class CallerState : std::uint8_t {
 /// 52 the exit code in the form of waitpid(2). Returns kUnseen for a line that cannot be parsed.
 CallerState parse_process_stat(std::string_view line);
 
-/// Returns the state of process or thread `pid` of user `uid`, both as in the request. kUnseen for
-/// pid 0. Another thread reads /proc: each caller has such a thread. Without an answer in 200 ms the
-/// process is in execve(2), which is a kind of kRunning.
-CallerState inspect_caller(std::int32_t pid, std::uint32_t uid);
+/// A CallerInspector finds the state of processes behind FLUSH requests.
+///
+/// execve(2) closes descriptors under a lock that readers of /proc/PID need on some kernels. A read
+/// of /proc then waits until the FLUSH is answered. So another thread goes on with a request whose
+/// read takes too long.
+///
+/// Owns: the thread that watches reads. Threads: any.
+class CallerInspector {
+ public:
+  using Done = std::function<void(CallerState)>;
+  using Read = std::function<CallerState(std::int32_t pid, std::uint32_t uid)>;
+
+  /// `read` replaces the reader of /proc in tests.
+  explicit CallerInspector(Read read = {},
+                           Duration answer_max = std::chrono::milliseconds(200));
+  ~CallerInspector();
+  CallerInspector(const CallerInspector&) = delete;
+  CallerInspector& operator=(const CallerInspector&) = delete;
+
+  /// Calls `done` once with the state of process or thread `pid` of user `uid`, both as in the
+  /// request, and returns after that. The state is kUnseen for pid 0. Without an answer of the
+  /// kernel in time the process is in execve(2), which is a kind of kRunning: then another thread
+  /// calls `done`.
+  void inspect(std::int32_t pid, std::uint32_t uid, const Done& done);
+
+ private:
+  struct Question {
+    std::chrono::steady_clock::time_point since;
+    const Done* done = nullptr;
+    std::thread taken_over;  ///< calls `done` in the place of the reading thread
+  };
+  void watch();
+
+  const Read read_;
+  const Duration answer_max_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Question*> open_ STDCHK_GUARDED_BY(mutex_);
+  bool is_used_ STDCHK_GUARDED_BY(mutex_) = false;  ///< since the watcher has looked
+  bool watcher_sleeps_ STDCHK_GUARDED_BY(mutex_) = false;
+  bool stops_ STDCHK_GUARDED_BY(mutex_) = false;
+  std::thread watcher_;  ///< started by the first question
+};
 
 }  // namespace stdchk::mount

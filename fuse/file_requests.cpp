@@ -13,7 +13,6 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/base/mutex.h"
-#include "fuse/caller.h"
 #include "fuse/receive_buffer.h"
 
 namespace stdchk::mount {
@@ -308,8 +307,15 @@ void FileRequests::flush(fuse_req_t request, fuse_file_info* info) {
   if (!handle.writes || handle.node->unlinked) {
     return locker_.closed(handle, owner, [request] { fuse_reply_err(request, 0); });
   }
-  CallerState caller = inspect_caller(fuse_req_ctx(request)->pid, fuse_req_ctx(request)->uid);
-  bool part =
+  const fuse_ctx& caller = *fuse_req_ctx(request);
+  callers_.inspect(caller.pid, caller.uid, [this, request, &handle, owner](CallerState state) {
+    end_writes(request, handle, owner, state);
+  });
+}
+
+void FileRequests::end_writes(fuse_req_t request, Handle& handle, std::uint64_t owner,
+                              CallerState caller) {
+  const bool part =
       caller == CallerState::kKilled || (caller == CallerState::kUnseen && !commit_unseen_writers_);
   if (part) {
     handle.killed = true;

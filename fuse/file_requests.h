@@ -8,6 +8,7 @@
 #include "core/base/mutex.h"
 #include "fuse/bridge_options.h"
 #include "fuse/cache_choice.h"
+#include "fuse/caller.h"
 #include "fuse/entries.h"
 #include "fuse/kernel_cache.h"
 #include "fuse/locker.h"
@@ -66,6 +67,8 @@ class FileRequests {
     std::unique_ptr<Handle> handle;
     bool keep_cache = false;
   };
+  /// Ends a flush() when the state of its caller is known.
+  void end_writes(fuse_req_t request, Handle& handle, std::uint64_t owner, CallerState caller);
   Result<Opened> open_node(const NodePtr& node, int flags, std::int32_t thread);
   std::uint64_t add_handle(std::unique_ptr<Handle> handle);
   Status commit(Handle& handle, bool closes = false);
@@ -76,6 +79,7 @@ class FileRequests {
   const Neighbours neighbours_;
   const bool commit_unseen_writers_;
   Locker locker_;
+  CallerInspector callers_;
   Mutex mutex_;
   std::unordered_map<Handle*, std::unique_ptr<Handle>> handles_ STDCHK_GUARDED_BY(mutex_);
 };

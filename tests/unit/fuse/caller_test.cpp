@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <future>
 #include <limits>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "tests/support/catch.h"
 
@@ -17,6 +21,12 @@ std::string stat_line(const std::string& command, unsigned flags, unsigned exit_
   std::string line = fmt::format("4242 ({}) R 1 4242 4242 0 -1 {}", command, flags);
   for (int field = 10; field < 52; field++) line += " 0";
   return line + fmt::format(" {}\n", exit_code);
+}
+
+CallerState state_of(CallerInspector& callers, std::int32_t pid, std::uint32_t uid) {
+  std::optional<CallerState> found;
+  callers.inspect(pid, uid, [&](CallerState state) { found = state; });
+  return found.value();
 }
 
 }  // namespace
@@ -38,13 +48,41 @@ TEST_CASE("What cannot be understood is not seen") {
   CHECK(parse_process_stat("") == CallerState::kUnseen);
   CHECK(parse_process_stat("12 (short) R 1 2 3") == CallerState::kUnseen);
   CHECK(parse_process_stat(stat_line("app", 0x4, 9).substr(0, 40)) == CallerState::kUnseen);
-  CHECK(inspect_caller(0, 0) == CallerState::kUnseen);
-  CHECK(inspect_caller(-1, 0) == CallerState::kUnseen);
+  CallerInspector callers;
+  CHECK(state_of(callers, 0, 0) == CallerState::kUnseen);
+  CHECK(state_of(callers, -1, 0) == CallerState::kUnseen);
 }
 
 TEST_CASE("This process runs") {
+  CallerInspector callers;
   for (int i = 0; i < 3; ++i) {
-    CHECK(inspect_caller(getpid(), geteuid()) == CallerState::kRunning);
-    CHECK(inspect_caller(std::numeric_limits<int>::max(), geteuid()) == CallerState::kUnseen);
+    CHECK(state_of(callers, getpid(), geteuid()) == CallerState::kRunning);
+    CHECK(state_of(callers, std::numeric_limits<int>::max(), geteuid()) == CallerState::kUnseen);
   }
+}
+
+TEST_CASE("A request whose read of /proc waits for the request goes on") {
+  std::promise<void> answered;
+  const std::shared_future<void> wait = answered.get_future().share();
+  CallerInspector callers(
+      [&](std::int32_t pid, std::uint32_t) {
+        if (pid == 1) wait.wait();
+        return CallerState::kKilled;
+      },
+      std::chrono::milliseconds(20));
+  // The watcher sleeps meanwhile. It wakes up for each question.
+  for (int i = 0; i < 2; ++i) {
+    CHECK(state_of(callers, 2, 0) == CallerState::kKilled);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  }
+  int calls = 0;
+  std::thread::id by;
+  callers.inspect(1, 0, [&](CallerState state) {
+    CHECK(state == CallerState::kRunning);
+    ++calls;
+    by = std::this_thread::get_id();
+    answered.set_value();
+  });
+  CHECK(calls == 1);
+  CHECK(by != std::this_thread::get_id());
 }
