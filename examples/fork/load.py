@@ -4,6 +4,7 @@ Figure 1 (c) of the SnowFlock paper. Usage: load.py REQUESTS. Each request sleep
 requests from the parent, which measures its load by the number of requests that wait.
 """
 
+import contextlib
 import os
 import pathlib
 import socket
@@ -59,17 +60,26 @@ def hand_out(server, waiting):
             busy.append((server.accept()[0], waiting.pop()))
         except TimeoutError:
             break
-        busy[-1][0].sendall(str(busy[-1][1]).encode())
+        with contextlib.suppress(ConnectionError):
+            busy[-1][0].sendall(str(busy[-1][1]).encode())
         if len(busy) == WORKERS_MAX:
             break
     for clone, request in busy:
         with clone:
-            clone.settimeout(5)
-            if clone.recv(16):
+            if has_answered(clone):
                 answered += 1
             else:
                 waiting.append(request)
     return answered
+
+
+def has_answered(clone):
+    """Waits for the clone's answer. The connection of a killed clone ends, or is reset."""
+    clone.settimeout(5)
+    try:
+        return bool(clone.recv(16))
+    except OSError:
+        return False
 
 
 def parent_address():
