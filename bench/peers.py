@@ -38,7 +38,7 @@ def text(size_mib, files):
           4 threads, a quarter each. The time runs from open until close has returned. All images are read back, and each byte is
           compared.
         - *cold*: reads after posix_fadvise has dropped the file from the kernel's cache. *warm*: reads right after that.
-        - Names: one thread uses {files} empty files in one folder.
+        - Names: one thread uses {files} empty files in one folder. The mount of stdchk holds the folder, and stores changes in batches.
         - *Start-up* ends when the mount is usable, *shut-down* when all daemons have ended.
         {setups}"""
 

@@ -36,23 +36,24 @@ class CallerInspector {
   using Read = std::function<CallerState(std::int32_t pid, std::uint32_t uid)>;
 
   /// `read` replaces the reader of /proc in tests.
-  explicit CallerInspector(Read read = {},
-                           Duration answer_max = std::chrono::milliseconds(200));
+  explicit CallerInspector(Read read = {}, Duration answer_max = std::chrono::milliseconds(200));
   ~CallerInspector();
   CallerInspector(const CallerInspector&) = delete;
   CallerInspector& operator=(const CallerInspector&) = delete;
 
   /// Calls `done` once with the state of process or thread `pid` of user `uid`, both as in the
   /// request, and returns after that. The state is kUnseen for pid 0. Without an answer of the
-  /// kernel in time the process is in execve(2), which is a kind of kRunning: then another thread
-  /// calls `done`.
+  /// kernel within `answer_max` the process is in execve(2), which is a kind of kRunning: then
+  /// another thread calls `done`.
   void inspect(std::int32_t pid, std::uint32_t uid, const Done& done);
 
  private:
   struct Question {
     std::chrono::steady_clock::time_point since;
     const Done* done = nullptr;
-    std::thread taken_over;  ///< calls `done` in the place of the reading thread
+    /// Calls `done` in the place of the reading thread. The watcher's while the Question is in
+    /// `open_`, afterwards the reading thread's.
+    std::thread taken_over;
   };
   void watch();
 
@@ -61,10 +62,11 @@ class CallerInspector {
   Mutex mutex_;
   CondVar changed_;
   std::vector<Question*> open_ STDCHK_GUARDED_BY(mutex_);
-  bool is_used_ STDCHK_GUARDED_BY(mutex_) = false;  ///< since the watcher has looked
+  bool is_used_ STDCHK_GUARDED_BY(mutex_) =
+      false;  ///< a thread has asked since the watcher looked last
   bool watcher_sleeps_ STDCHK_GUARDED_BY(mutex_) = false;
   bool stops_ STDCHK_GUARDED_BY(mutex_) = false;
-  std::thread watcher_;  ///< started by the first question
+  std::thread watcher_ STDCHK_GUARDED_BY(mutex_);  ///< started by the first question
 };
 
 }  // namespace stdchk::mount

@@ -96,8 +96,10 @@ void DirectoryRequests::readdir(fuse_req_t request, std::size_t size, off_t offs
   }
 }
 
-void DirectoryRequests::fsyncdir(fuse_req_t request) {
-  reply(request, client::sync_names(filesystem_));
+void DirectoryRequests::fsyncdir(fuse_req_t request, fuse_ino_t number) {
+  const auto node = nodes_.find(number);
+  if (!node) return reply(request, fail(Code::kStale, "mount.fsyncdir"));
+  reply(request, client::sync_names(filesystem_, node->file));
 }
 
 void DirectoryRequests::releasedir(fuse_req_t request, fuse_file_info* info) {

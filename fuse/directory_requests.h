@@ -33,7 +33,7 @@ class DirectoryRequests {
   void readdir(fuse_req_t request, std::size_t size, off_t offset, fuse_file_info* info, bool plus);
   void releasedir(fuse_req_t request, fuse_file_info* info);
   /// Waits until all changes of names are durable that were answered.
-  void fsyncdir(fuse_req_t request);
+  void fsyncdir(fuse_req_t request, fuse_ino_t number);
 
  private:
   std::shared_ptr<DirectoryHandle> directory_of(const fuse_file_info* info);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "client/blocking/name_leasing.h"
 #include "client/blocking/read_view.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
@@ -330,12 +331,14 @@ void FileRequests::end_writes(fuse_req_t request, Handle& handle, std::uint64_t 
 
 void FileRequests::fsync(fuse_req_t request, fuse_file_info* info) {
   Handle& handle = handle_of(info);
-  if (!handle.writes || handle.node->unlinked) {
-    fuse_reply_err(request, 0);
-    return;
+  Status done;
+  if (handle.writes && !handle.node->unlinked) {
+    handle.synced = true;
+    done = handle.file->sync();
   }
-  handle.synced = true;
-  reply_for(neighbours_.nodes, *handle.node, request, handle.file->sync());
+  // Also the file's earlier changes of names and attributes must be durable.
+  if (done) done = client::sync_names(neighbours_.filesystem, handle.node->file);
+  reply_for(neighbours_.nodes, *handle.node, request, done);
 }
 
 /// Says kNoSpace when the pool cannot take so many bytes more now. Nothing is reserved: others may

@@ -23,6 +23,8 @@ using namespace std::chrono_literals;
 constexpr unsigned kReadAheadKilobytes = 1024;  // one request, limits::kMiB
 /// Interrupts a thread that waits for the kernel. It has no other use.
 constexpr int kWakeSignal = SIGUSR1;
+/// Requests end before, unless the kernel makes them wait.
+constexpr Duration kStopMax = 2 * limits::kOperationDeadline;
 
 void ignore_wake(int) {}
 
@@ -176,7 +178,14 @@ void Mount::stop() {
   {
     MutexLock lock(mutex_);
     on_end_ = nullptr;
+    // A thread may wait in the kernel for the end of a request, whose answer the bridge has dropped.
+    // The end of the connection ends all requests.
+    auto abort_at = std::chrono::steady_clock::now() + kStopMax;
     while (threads_ > 0) {
+      if (std::chrono::steady_clock::now() >= abort_at) {
+        if (stdchk::mount_id(options_.mountpoint) == mount_id_) abort_mount(options_.mountpoint);
+        abort_at = std::chrono::steady_clock::time_point::max();
+      }
       // A signal may come just before its thread begins to wait, so send it until all threads have
       // ended.
       for (pthread_t thread : running_) pthread_kill(thread, kWakeSignal);

@@ -87,8 +87,8 @@ void on_readdirplus(fuse_req_t r, fuse_ino_t, std::size_t size, off_t offset,
 void on_releasedir(fuse_req_t r, fuse_ino_t, fuse_file_info* info) {
   bridge(r).directories().releasedir(r, info);
 }
-void on_fsyncdir(fuse_req_t r, fuse_ino_t, int, fuse_file_info*) {
-  bridge(r).directories().fsyncdir(r);
+void on_fsyncdir(fuse_req_t r, fuse_ino_t node, int, fuse_file_info*) {
+  bridge(r).directories().fsyncdir(r, node);
 }
 void on_statfs(fuse_req_t r, fuse_ino_t) { bridge(r).attributes().statfs(r); }
 void on_setxattr(fuse_req_t r, fuse_ino_t node, const char* name, const char* value,

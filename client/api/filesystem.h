@@ -196,7 +196,7 @@ class Filesystem {
   virtual Result<std::vector<std::pair<std::string, std::string>>> xattrs(FileId file) = 0;
   /// Returns the settings in force; of a folder, also its own settings.
   virtual Result<msg::GetPolicy::Reply> policy(FileId file) = 0;
-  /// The pool's reason for a refusal is the text of the Problem.
+  /// Changes settings of a folder. On a refusal, the text of the Problem is the pool's reason.
   virtual Outcome<void> set_policy(FileId directory, const Policy& changes) = 0;
   virtual Result<msg::ListSets::Reply> sets(FileId directory) = 0;
   virtual Result<msg::StatPool::Reply> stat_pool() = 0;

@@ -421,20 +421,30 @@ Result<msg::GetPolicy::Reply> BlockingNames::policy(FileId file) {
 }
 
 Outcome<void> BlockingNames::set_policy(FileId directory, const Policy& changes) {
-  const auto reply = ask_and_explain(msg::SetPolicy{{}, directory, changes});
-  if (!reply.has_value()) return problem(reply.error());
+  if (const rpc::Answer answer = answer_to(msg::SetPolicy{{}, directory, changes}); !answer) {
+    const auto& [error, detail, retry_after] = answer.error();
+    return problem({error, detail.empty() ? describe(error) : detail});
+  }
   const Lock lock(engine().shared().mutex);
   engine().metadata().forget_file(directory);
   return {};
+}
+
+Status BlockingNames::sync_names(FileId about) {
+  if (leased_ == nullptr) return {};
+  const Status done = leased_->sync();
+  const Lock lock(engine().shared().mutex);
+  const auto lost = engine().sessions().take_lost(about);
+  return lost.has_value() ? fail(*lost) : done;
 }
 
 void lease_names(Filesystem& filesystem) {
   if (auto* const own = dynamic_cast<BlockingNames*>(&filesystem)) own->lease_names();
 }
 
-Status sync_names(Filesystem& filesystem) {
+Status sync_names(Filesystem& filesystem, FileId about) {
   auto* const own = dynamic_cast<BlockingNames*>(&filesystem);
-  return own == nullptr ? Status{} : own->sync_names();
+  return own == nullptr ? Status{} : own->sync_names(about);
 }
 
 }  // namespace stdchk::client

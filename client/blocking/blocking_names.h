@@ -47,6 +47,8 @@ class BlockingNames : public BlockingQuestions {
   void lease_names() { leased_ = std::make_unique<LeasedNames>(*this); }
   /// Waits until all changes of names are durable that were answered.
   Status sync_names() { return leased_ == nullptr ? Status{} : leased_->sync(); }
+  /// See name_leasing.h.
+  Status sync_names(FileId about) STDCHK_EXCLUDES(engine_lock);
   /// Returns what the manager says now, without what this process has not committed.
   Result<Attributes> attributes_fresh(FileId file) STDCHK_EXCLUDES(engine_lock);
 

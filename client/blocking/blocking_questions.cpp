@@ -16,11 +16,6 @@ using namespace std::chrono_literals;
 /// The longest sleep before the deadline is checked again: `clock_` need not be the system's clock.
 constexpr Duration kWaitMax = 100ms;
 
-/// Without a `detail` of the manager, the text describes the error.
-tl::unexpected<Problem> explained(const Error& error, std::string detail = "") {
-  return problem({error, detail.empty() ? describe(error) : std::move(detail)});
-}
-
 }  // namespace
 
 Time BlockingQuestions::deadline() const { return clock_.now() + limits::kOperationDeadline; }
@@ -42,8 +37,8 @@ Status BlockingQuestions::wait(Lock& lock, Time until, const std::function<Statu
 /// The manager executes the requests of a client in order, so the attributes are those after the
 /// change. They come before the answer, which waits for the journal. So the kernel's next question
 /// for the attributes of a changed directory needs no request of its own.
-Outcome<msg::Reply> BlockingQuestions::ask_and_refresh(msg::Request request,
-                                                       const std::vector<FileId>& directories) {
+rpc::Answer BlockingQuestions::ask_and_refresh(msg::Request request,
+                                               const std::vector<FileId>& directories) {
   // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
   struct Waiting {
     Mutex mutex;
@@ -74,14 +69,12 @@ Outcome<msg::Reply> BlockingQuestions::ask_and_refresh(msg::Request request,
   }
   MutexLock lock(waiting->mutex);
   while (!waiting->answer.has_value()) {
-    if (clock_.now() >= until) return explained({Code::kManagerLost, 0, "client.call"});
+    if (clock_.now() >= until) {
+      return tl::unexpected(rpc::Failure{{Code::kManagerLost, 0, "client.call"}, {}, {}});
+    }
     waiting->answered.wait_for(lock, kWaitMax);
   }
-  rpc::Answer& answer = *waiting->answer;
-  if (!answer.has_value()) {
-    return explained(answer.error().error, std::move(answer.error().detail));
-  }
-  return std::move(*answer);
+  return std::move(*waiting->answer);
 }
 
 void BlockingQuestions::lock(const msg::SetLock& request, LockDone done) {

@@ -32,7 +32,7 @@ class BlockingQuestions : public Filesystem {
   void cancel_lock(std::uint64_t ticket) override;
   Result<msg::GetLock::Reply> get_lock(msg::GetLock request) override;
   Result<msg::Reply> ask(msg::Request request) override {
-    auto answer = ask_and_explain(std::move(request));
+    auto answer = answer_to(std::move(request));
     if (!answer.has_value()) return fail(answer.error().error);
     return std::move(*answer);
   }
@@ -52,10 +52,8 @@ class BlockingQuestions : public Filesystem {
 
   Clock& clock() const { return clock_; }
   void set_engine(std::unique_ptr<Engine> engine) { engine_ = std::move(engine); }
-  /// Returns also how the manager explains a failure.
-  Outcome<msg::Reply> ask_and_explain(msg::Request request) {
-    return ask_and_refresh(std::move(request), {});
-  }
+  /// Asks as ask(), and returns the manager's explanation of a failure, too.
+  rpc::Answer answer_to(msg::Request request) { return ask_and_refresh(std::move(request), {}); }
   /// Asks as this client, and returns the reply that belongs to the type of the request. Also asks
   /// for the attributes of `directories`, which the request changes.
   template <class R>
@@ -72,8 +70,7 @@ class BlockingQuestions : public Filesystem {
   }
 
  private:
-  Outcome<msg::Reply> ask_and_refresh(msg::Request request,
-                                      const std::vector<FileId>& directories);
+  rpc::Answer ask_and_refresh(msg::Request request, const std::vector<FileId>& directories);
 
   Clock& clock_;
   std::unique_ptr<Engine> engine_;

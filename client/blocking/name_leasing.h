@@ -9,7 +9,8 @@ namespace stdchk::client {
 /// Filesystem, such as fakes in tests, hold nothing.
 void lease_names(Filesystem& filesystem);
 
-/// Waits until all changes of names are durable that the Filesystem has answered.
-Status sync_names(Filesystem& filesystem);
+/// Waits until all changes of names are durable that the Filesystem has answered. Fails once when
+/// changes of `about` are lost: of a file, or of names in a directory.
+Status sync_names(Filesystem& filesystem, FileId about);
 
 }  // namespace stdchk::client

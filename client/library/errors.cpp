@@ -84,6 +84,10 @@ int failed(const Error& error) {
   return remember(describe(error), static_cast<int>(error.code), to_errno(error));
 }
 
+int failed(const Problem& problem) {
+  return remember(problem.text, static_cast<int>(problem.error.code), to_errno(problem.error));
+}
+
 int failed(Code code, const std::string& text) {
   return remember(text, static_cast<int>(code), to_errno(Error{code, 0, ""}));
 }

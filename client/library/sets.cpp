@@ -118,7 +118,7 @@ int stdchk_policy_set(stdchk_pool* pool, const char* folder, const char* setting
   const auto found = find_folder(*pool->filesystem, folder);
   if (!found) return failed(found.error());
   const auto done = pool->filesystem->set_policy(found->id, *changes);
-  return done ? 0 : failed(done.error().error.code, "stdchk_policy_set: " + done.error().text);
+  return done ? 0 : failed(done.error());
 }
 
 ssize_t stdchk_policy_get(stdchk_pool* pool, const char* path, const char* key, char* value,

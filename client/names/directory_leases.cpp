@@ -293,7 +293,11 @@ void DirectoryLeases::lost(const NameBatches::Changes& changes) {
                  names_.directory_count(), changes.size());
   }
   const Error why{Code::kFenced, 0, "client.lease"};
-  for (const msg::NameChange& change : changes) engine_.sessions().note_lost(change.file, why);
+  for (const msg::NameChange& change : changes) {
+    for (const FileId about : {change.file, change.parent, change.to_parent}) {
+      if (about) engine_.sessions().note_lost(about, why);
+    }
+  }
   for (const FileId directory : names_.directories()) names_.drop(directory);
   returning_.clear();
   to_return_.clear();

@@ -22,8 +22,8 @@ namespace stdchk::client {
 ///
 /// Threads: any, with the engine's lock held. Nothing waits: after kWouldBlock, wait for changed().
 /// Destroy it after the engine, whose last calls end here.
-/// Errors: when the manager has ended the leases, the next open of each file whose change may be
-///   lost fails once.
+/// Errors: when the manager has ended the leases, the next open or fsync of each file whose change
+///   may be lost fails once. An fsync of the directory reports the loss once, too.
 /// Limits: kHeldMax directories with kNamesMax names; further directories are not asked for.
 class DirectoryLeases final : public LeaseHolder {
  public:

@@ -57,11 +57,17 @@ void NameBatches::add(msg::NameChange change) {
   });
 }
 
+bool NameBatches::is_full() const {
+  if (unsynced_ >= kUnsyncedMax) return true;
+  return !in_flight_.empty() && host_.clock.now() >= in_flight_.front().sent_at + kUnsyncedAgeMax;
+}
+
 void NameBatches::send(bool also_nothing) {
   if (changes_.empty() && !also_nothing) return;
   if (holder_ == 0) return;
   Batch batch;
   batch.count = ++sent_;
+  batch.sent_at = host_.clock.now();
   batch.request.holder = holder_;
   batch.request.number = ++number_;
   batch.request.changes = std::exchange(changes_, {});

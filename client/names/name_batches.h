@@ -23,8 +23,8 @@ namespace stdchk::client {
 /// Threads: any, with the engine's lock held. `may_go` runs without the lock.
 /// Errors: `lost` is called once when the manager has ended the leases. It gets the changes that
 ///   were not durable.
-/// Limits: a change waits for at most kAgeMax. A batch has at most kChangesMax changes and
-///   kBytesMax bytes.
+/// Limits: a change is sent within kAgeMax. A batch has at most kChangesMax changes and kBytesMax
+///   bytes.
 class NameBatches {
  public:
   static constexpr Duration kAgeMax = std::chrono::milliseconds(2);
@@ -32,6 +32,8 @@ class NameBatches {
   static constexpr std::size_t kBytesMax = 128 << 10;
   /// Callers wait while so many changes are not durable.
   static constexpr std::size_t kUnsyncedMax = 8192;
+  /// Callers wait while a batch that is so old is not durable.
+  static constexpr Duration kUnsyncedAgeMax = std::chrono::milliseconds(100);
 
   using Changes = std::vector<msg::NameChange>;
   struct Host {
@@ -58,7 +60,8 @@ class NameBatches {
   void add(msg::NameChange change) STDCHK_REQUIRES(engine_lock);
   /// Sends what was collected. `also_nothing`: sends a batch without changes, too.
   void send(bool also_nothing = false) STDCHK_REQUIRES(engine_lock);
-  bool is_full() const STDCHK_REQUIRES(engine_lock) { return unsynced_ >= kUnsyncedMax; }
+  /// Callers must not add changes now.
+  bool is_full() const STDCHK_REQUIRES(engine_lock);
   /// Counts batches, with the one that collects. See is_durable().
   std::uint64_t newest() const STDCHK_REQUIRES(engine_lock) {
     return sent_ + (changes_.empty() ? 0 : 1);
@@ -76,6 +79,7 @@ class NameBatches {
  private:
   struct Batch {
     std::uint64_t count = 0;
+    Time sent_at{};
     msg::ApplyNames request;
     bool asked = false;  ///< the call has not ended
   };

@@ -78,7 +78,7 @@ def has_answered(clone):
     clone.settimeout(5)
     try:
         return bool(clone.recv(16))
-    except OSError:
+    except ConnectionError:
         return False
 
 

@@ -12,13 +12,13 @@ import time
 
 import pytest
 from conftest import restart_manager
-from processes import is_running, wait_until
+from processes import is_running, stopped, wait_until
 
-LEASED = ("--watchdog", "0")
+WITHOUT_GUARD = ("--watchdog", "0")
 
 
 def leased_mount(pool, name):
-    point = pool.mount_by_hand(name, *LEASED)
+    point = pool.mount_by_hand(name, *WITHOUT_GUARD)
     return point, pool.hand_processes[-1]
 
 
@@ -228,6 +228,45 @@ def test_a_stopped_mount_does_not_keep_a_directory(two, pool):
         os.kill(process.pid, signal.SIGCONT)
     assert is_running(process.pid)
     assert sorted(os.listdir(first)) == sorted([*there, "new"])
+
+
+def test_fsync_waits_for_all_changes_and_few_changes_wait_for_a_silent_manager(pool):
+    pool.up(benefactors=1, memory="128M", drain=False)
+    first, _ = leased_mount(pool, "first")
+    second, _ = leased_mount(pool, "second")
+    (first / "d").mkdir()
+    create_many(first / "d", 50)
+    os.chmod(first / "d" / "f0", 0o600)
+    reader = os.open(first / "d" / "f0", os.O_RDONLY)
+    ended, made = {}, []
+
+    def run(what, call):
+        def body():
+            call()
+            ended[what] = time.monotonic()
+        thread = threading.Thread(target=body)
+        thread.start()
+        return thread
+
+    def make():
+        for number in range(500):
+            touch(first / "d" / f"late{number}")
+            made.append(number)
+            time.sleep(0.01)
+
+    with stopped(*pool.pids("manager")):
+        os.chmod(first / "d" / "f0", 0o640)
+        threads = [run("fsync", lambda: os.fsync(reader)), run("make", make)]
+        time.sleep(1.5)
+        goes_on = time.monotonic()
+        # The oldest change is at most 100 ms old when a change is answered.
+        assert len(made) < 50
+    for thread in threads:
+        thread.join(60)
+    os.close(reader)
+    assert min(ended.values()) > goes_on and len(made) == 500
+    assert {f"late{number}" for number in range(500)} <= set(os.listdir(second / "d"))
+    assert (second / "d" / "f0").stat().st_mode & 0o777 == 0o640
 
 
 def test_leases_make_changes_of_names_faster(pool):

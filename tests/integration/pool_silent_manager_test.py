@@ -77,7 +77,7 @@ class SmallPool:
         self.start("benefactor", "--manager", told.read_text().strip(), "--memory", "256M", "--ready-file", ready,
                    "--listen", near)
         wait_until(ready.exists, "the benefactor")
-        # pool_leased_names_test.py has the calls that a held directory answers during a silence.
+        # A held directory answers changes of the first 100 ms: pool_leased_names_test.py.
         self.mount = pool.mount_of(told.read_text().strip(), self.secret, f"{name}.mount", "--window", "8M",
                                    "--names", "stored", prefix=mount_prefix)
 

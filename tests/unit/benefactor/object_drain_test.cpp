@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cerrno>
 #include <string>
 
@@ -283,7 +284,7 @@ TEST_CASE("staged objects that are missing are no holes") {
 TEST_CASE("a finish whose clean-up was cut off does not make a file of the rest") {
   Fixture f("", 32 * kMiB);
   const LongFile file(f);
-  int removed = 0;
+  std::atomic<int> removed = 0;  // several threads upload and remove
   f.store->fail = [&](const std::string& call, const std::string&) -> MemoryObjectStore::Fault {
     if (call != "remove" || ++removed == 1) return {};
     return {EIO, false, Code::kPeerLost};
@@ -299,7 +300,7 @@ TEST_CASE("a finish whose clean-up was cut off does not make a file of the rest"
 TEST_CASE("another benefactor goes on with the upload of a lost one") {
   Fixture f("", 32 * kMiB);
   const LongFile file(f);
-  int parts = 0;
+  std::atomic<int> parts = 0;
   f.store->fail = [&](const std::string& call, const std::string&) -> MemoryObjectStore::Fault {
     if (call != "part" || ++parts < 3) return {};
     return {EIO, false, Code::kPeerLost};
@@ -307,7 +308,7 @@ TEST_CASE("another benefactor goes on with the upload of a lost one") {
   CHECK_FALSE(f.finish("big", file.content.size()));
   CHECK(f.store->upload_count() == 1);
   CHECK_FALSE(f.store->objects().contains("big"));
-  int more = 0;
+  std::atomic<int> more = 0;
   f.store->fail = [&](const std::string& call, const std::string&) -> MemoryObjectStore::Fault {
     more += call == "part" ? 1 : 0;
     return {};
@@ -321,7 +322,7 @@ TEST_CASE("another benefactor goes on with the upload of a lost one") {
 TEST_CASE("an upload whose begin was answered too late is ended") {
   Fixture f("", 32 * kMiB);
   const LongFile file(f);
-  int begun = 0;
+  std::atomic<int> begun = 0;
   f.store->fail = [&](const std::string& call, const std::string&) -> MemoryObjectStore::Fault {
     if (call != "begin" || ++begun > 1) return {};
     return {EIO, true, Code::kDeadline};
@@ -455,7 +456,7 @@ TEST_CASE("the move of a folder that was cut off goes on") {
   for (const char* key : {"p/d/", "p/d/a", "p/d/b", "p/d/c", "p/d/s/t"}) {
     REQUIRE(f.store->put(key, {}, ObjectAttributes{}.metadata(), {}, Time::max()));
   }
-  int copies = 0;
+  std::atomic<int> copies = 0;
   f.store->fail = [&](const std::string& call, const std::string&) -> MemoryObjectStore::Fault {
     if (call != "copy" || ++copies != 3) return {};
     return {EIO, true, Code::kPeerLost};
@@ -474,8 +475,8 @@ TEST_CASE("large objects are moved in parts, and a move that was cut off goes on
   attributes.mode = 0640;
   REQUIRE(f.store->put("p/d/a", a, attributes.metadata(), {}, Time::max()));
   REQUIRE(f.store->put("p/d/b", b, ObjectMetadata{{"of", "nobody"}}, {}, Time::max()));
-  int parts = 0;
-  int copies = 0;
+  std::atomic<int> parts = 0;
+  std::atomic<int> copies = 0;
   f.store->fail = [&](const std::string& call, const std::string&) -> MemoryObjectStore::Fault {
     if (call == "copy") ++copies;
     if (call != "part" || ++parts != 3) return {};

@@ -264,11 +264,11 @@ TEST_CASE("a holder goes on with a manager that was restarted, and loses nothing
   CHECK(second->lookup_fresh(held.directory, "open")->size_bytes == 1000);
 }
 
-TEST_CASE("changes that a holder loses with its lease fail once, at the next open of each file") {
+TEST_CASE("lost changes fail once, at the next open of each file and at fsync of the directory") {
   StoppableClock own;
   Held held(&own);
   held.make("kept");
-  REQUIRE(sync_names(*held.first).has_value());
+  REQUIRE(sync_names(*held.first, held.directory).has_value());
   own.stop();  // the batch is not sent by its age
   held.make("a");
   const FileId a = held.first->lookup(held.directory, "a")->id;
@@ -292,6 +292,8 @@ TEST_CASE("changes that a holder loses with its lease fail once, at the next ope
   const auto again = held.first->open(a, reading());
   REQUIRE_FALSE(again.has_value());
   CHECK(again.error().code == Code::kStale);  // the pool has never had the file
+  CHECK_FALSE(sync_names(*held.first, held.directory).has_value());
+  CHECK(sync_names(*held.first, held.directory).has_value());
   held.make("a");
   CHECK(second->lookup_fresh(held.directory, "a").has_value());
 }
@@ -322,8 +324,22 @@ TEST_CASE("fsync of a directory waits for the journal, and a change does not") {
   const auto began = std::chrono::steady_clock::now();
   held.make("a");
   CHECK(std::chrono::steady_clock::now() - began < 200ms);
-  REQUIRE(sync_names(*held.first).has_value());
+  REQUIRE(sync_names(*held.first, held.directory).has_value());
   CHECK(std::chrono::steady_clock::now() - began >= 250ms);
+  held.pool.delay_journal({});
+}
+
+TEST_CASE("changes wait while an earlier change is not in the journal for long") {
+  Held held;
+  held.pool.delay_journal(500ms);
+  const auto began = std::chrono::steady_clock::now();
+  int answered = 0;
+  for (; std::chrono::steady_clock::now() - began < 300ms; ++answered) {
+    held.make("f" + std::to_string(answered));
+    std::this_thread::sleep_for(10ms);
+  }
+  CHECK(std::chrono::steady_clock::now() - began >= 450ms);
+  CHECK(answered < 20);
   held.pool.delay_journal({});
 }
 
