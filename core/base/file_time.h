@@ -28,9 +28,9 @@ inline timespec to_timespec(std::int64_t ns) {
 inline bool equals_stored_time(std::int64_t wanted_ns, const timespec& there) {
   const std::int64_t there_ns = to_ns(there);
   // A difference of two times of any value fits in 64 bits without a sign.
-  return wanted_ns >= there_ns && static_cast<std::uint64_t>(wanted_ns) -
-                                          static_cast<std::uint64_t>(there_ns) <
-                                      2 * kNsPerSecond;
+  return wanted_ns >= there_ns &&
+         static_cast<std::uint64_t>(wanted_ns) - static_cast<std::uint64_t>(there_ns) <
+             2 * kNsPerSecond;
 }
 
 }  // namespace stdchk
