@@ -31,13 +31,13 @@ void NameBatches::granted(const msg::LeaseDirectory::Reply& reply, bool first) {
     holder_ = reply.holder;
     number_ = reply.newest_batch;
   }
-  wall_ns_ = std::max(now_ns(), reply.wall_ns);
-  wall_at_ = host_.clock.now();
+  manager_time_ = {std::max(now_ns(), reply.wall_ns), host_.clock.now()};
   numbers_.give(reply.first_number, reply.number_count);
 }
 
 std::int64_t NameBatches::now_ns() const {
-  return wall_ns_ == 0 ? 0 : wall_ns_ + (host_.clock.now() - wall_at_).count();
+  const auto& [wall_ns, known_at] = manager_time_;
+  return wall_ns == 0 ? 0 : wall_ns + (host_.clock.now() - known_at).count();
 }
 
 void NameBatches::add(msg::NameChange change) {

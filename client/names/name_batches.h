@@ -83,6 +83,11 @@ class NameBatches {
     msg::ApplyNames request;
     bool asked = false;  ///< the call has not ended
   };
+  /// The manager's newest known time.
+  struct ManagerTime {
+    std::int64_t wall_ns = 0;
+    Time known_at{};
+  };
   void post(Batch& batch) STDCHK_REQUIRES(engine_lock);
   void answered(std::uint64_t count, const rpc::Answer& answer) STDCHK_REQUIRES(engine_lock);
 
@@ -98,8 +103,7 @@ class NameBatches {
   std::size_t unsynced_ STDCHK_GUARDED_BY(engine_lock) = 0;  ///< changes that are not durable
   FileNumbers numbers_ STDCHK_GUARDED_BY(engine_lock);
   bool numbers_asked_ STDCHK_GUARDED_BY(engine_lock) = false;
-  std::int64_t wall_ns_ STDCHK_GUARDED_BY(engine_lock) = 0;
-  Time wall_at_ STDCHK_GUARDED_BY(engine_lock){};
+  ManagerTime manager_time_ STDCHK_GUARDED_BY(engine_lock);
   Time repeat_at_ STDCHK_GUARDED_BY(engine_lock){};
   /// A batch's outcome is unknown, so no later batch may go.
   std::atomic<bool> holds_back_{false};
