@@ -19,6 +19,9 @@ struct Failure {
   Error error;
   std::string detail;
   Duration retry_after{};
+
+  /// The server's own explanation; without one, the sentence of the error.
+  std::string text() const { return detail.empty() ? describe(error) : detail; }
 };
 using Answer = tl::expected<msg::Reply, Failure>;
 

@@ -67,7 +67,7 @@ void Registration::refused(const rpc::Failure& failure) {
   // A link that has gone is reported by on_closed as well; only that path starts anew.
   if (why.code == Code::kPeerLost || !manager_) return;
   if (why.code == Code::kRefused && parts_.config.on_refused) {
-    parts_.config.on_refused(failure.detail.empty() ? describe(why) : failure.detail);
+    parts_.config.on_refused(failure.text());
   }
   lose_manager(why);
 }

@@ -422,8 +422,7 @@ Result<msg::GetPolicy::Reply> BlockingNames::policy(FileId file) {
 
 Outcome<void> BlockingNames::set_policy(FileId directory, const Policy& changes) {
   if (const rpc::Answer answer = answer_to(msg::SetPolicy{{}, directory, changes}); !answer) {
-    const auto& [error, detail, retry_after] = answer.error();
-    return problem({error, detail.empty() ? describe(error) : detail});
+    return problem({answer.error().error, answer.error().text()});
   }
   const Lock lock(engine().shared().mutex);
   engine().metadata().forget_file(directory);

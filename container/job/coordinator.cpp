@@ -119,7 +119,7 @@ void Coordinator::prepare(NodeId node, std::function<void(const std::string& err
                            static_cast<std::uint64_t>(settings_.limits.lease.count())};
   nodes_[node]->call(std::move(request), kPrepareMax,
                      [done = std::move(done)](const rpc::Answer& answer) {
-                       done(answer ? std::string() : text_of(answer.error()));
+                       done(answer ? std::string() : answer.error().text());
                      });
 }
 
@@ -208,7 +208,7 @@ void Coordinator::stepped(NodeId node, const StepAction& action, const rpc::Answ
   }
   job_.on_answer(
       now, node, action.step, action.set,
-      answer ? std::string() : fmt::format("{}: {}", host_of(node), text_of(answer.error())));
+      answer ? std::string() : fmt::format("{}: {}", host_of(node), answer.error().text()));
   act();
 }
 
@@ -466,7 +466,7 @@ void Coordinator::send_word(BoxId box, Tell what, std::uint64_t number, std::str
                      [this, box, done = std::move(done)](const rpc::Answer& answer) {
                        --tells_;
                        if (!answer && job_.running()) {
-                         job_.on_box_lost(reactor_.clock().now(), box, text_of(answer.error()));
+                         job_.on_box_lost(reactor_.clock().now(), box, answer.error().text());
                          return act();
                        }
                        if (done) done(answer.has_value());

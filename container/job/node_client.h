@@ -10,11 +10,6 @@
 
 namespace stdchk::container {
 
-/// The sentence of a negative answer.
-inline std::string text_of(const rpc::Failure& failure) {
-  return failure.detail.empty() ? describe(failure.error) : failure.detail;
-}
-
 /// A Coordinator::Node is the link to one node's daemon.
 class Coordinator::Node final : public rpc::PeerHandler {
  public:

@@ -30,6 +30,11 @@ inline tl::unexpected<Problem> problem(std::string text) {
   return tl::unexpected<Problem>(Problem{{}, std::move(text)});
 }
 
+/// For an Error that needs no more than its own sentence.
+inline tl::unexpected<Problem> problem(const Error& error) {
+  return tl::unexpected<Problem>(Problem{error, describe(error)});
+}
+
 inline tl::unexpected<Problem> problem(Problem other) {
   return tl::unexpected<Problem>(std::move(other));
 }

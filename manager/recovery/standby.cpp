@@ -65,7 +65,7 @@ void Standby::answered(const rpc::Answer& answer) {
   const rpc::Failure& failure = answer.error();
   const bool refused = failure.error.code == Code::kExists || failure.error.code == Code::kRefused;
   if (refused && config_.on_refused) {
-    config_.on_refused(failure.detail.empty() ? describe(failure.error) : failure.detail);
+    config_.on_refused(failure.text());
   }
 }
 

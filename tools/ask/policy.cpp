@@ -172,9 +172,9 @@ Outcome<void> change(client::Filesystem& filesystem, FileId folder,
     if (auto done = filesystem.set_policy(folder, settings.policy); !done) return done;
   }
   const auto policy = filesystem.policy(folder);
-  if (!policy) return problem("{}", describe(policy.error()));
+  if (!policy) return problem(policy.error());
   const Status stored = store_rules(filesystem, folder, settings, policy->own);
-  if (!stored) return problem("{}", describe(stored.error()));
+  if (!stored) return problem(stored.error());
   return {};
 }
 
