@@ -146,6 +146,7 @@ void DirectoryLeases::asked(FileId directory, const rpc::Answer& answer) {
     // The manager has ended the earlier leases, and this client learns it with the next batch.
     log::warning("a lease is not used: the earlier leases of this client have ended");
     batches_.lose();
+    return_unknown(directory, reply->holder);
     return refused(directory);
   }
   auto listing = std::make_shared<Listing>();
@@ -205,7 +206,21 @@ void DirectoryLeases::hold(FileId directory, Listing& listing) {
 
 // ---- returning --------------------------------------------------------------------------------
 
-void DirectoryLeases::recalled(const std::vector<FileId>& directories) { give_back(directories); }
+void DirectoryLeases::recalled(const std::vector<FileId>& directories) {
+  give_back(directories);
+  for (const FileId directory : directories) {
+    const auto plain = plain_.find(directory);
+    const bool is_asking = plain != plain_.end() && plain->second.asking;
+    const bool is_known = is_asking || returning_.contains(directory) || is_held(directory);
+    if (!is_known) return_unknown(directory, 0);
+  }
+}
+
+/// Returns a lease that this client does not use, because the answer that granted it was lost or
+/// came late. Otherwise all leases of this client would end. Holder 0: the manager knows the number.
+void DirectoryLeases::return_unknown(FileId directory, std::uint64_t holder) {
+  engine_.call(msg::ReturnLease{engine_.client(), holder, {directory}}, [](const rpc::Answer&) {});
+}
 
 void DirectoryLeases::give_back(const std::vector<FileId>& directories) {
   for (const FileId directory : directories) {

@@ -101,6 +101,7 @@ class DirectoryLeases final : public LeaseHolder {
       STDCHK_REQUIRES(engine_lock);
   void hold(FileId directory, Listing& listing) STDCHK_REQUIRES(engine_lock);
   void return_now() STDCHK_REQUIRES(engine_lock);
+  void return_unknown(FileId directory, std::uint64_t holder) STDCHK_REQUIRES(engine_lock);
   void returned(const std::vector<FileId>& directories, std::uint64_t holder,
                 const rpc::Answer& answer) STDCHK_REQUIRES(engine_lock);
   void lost(const NameBatches::Changes& changes) STDCHK_REQUIRES(engine_lock);

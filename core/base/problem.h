@@ -30,7 +30,7 @@ inline tl::unexpected<Problem> problem(std::string text) {
   return tl::unexpected<Problem>(Problem{{}, std::move(text)});
 }
 
-/// For an Error that needs no more than its own sentence.
+/// Explains the error by its own sentence.
 inline tl::unexpected<Problem> problem(const Error& error) {
   return tl::unexpected<Problem>(Problem{error, describe(error)});
 }

@@ -531,7 +531,7 @@ struct ApplyNames $title("apply names") $kind(instructs) $route(clientToManager)
 struct ReturnLease $title("return lease") $kind(instructs) $route(clientToManager) {
   # Ends leases, behind the last ApplyNames. The manager answers when that is durable; others' requests go on then.
   client @0 :UInt64 $type("ClientId");
-  holder @1 :UInt64;
+  holder @1 :UInt64;  # 0: the client does not know the number; all directories have the same
   directories @2 :List(UInt64) $items("FileId") $max("kListItemsMax");
   struct Reply {}
 }

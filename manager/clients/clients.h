@@ -11,6 +11,7 @@
 
 #include "core/base/clock.h"
 #include "core/messages/messages.h"
+#include "manager/clients/given_numbers.h"
 #include "transport/rpc.h"
 
 namespace stdchk::manager {
@@ -43,8 +44,6 @@ class RecentReplies {
 };
 
 struct ClientRecord {
-  static constexpr std::size_t kNumberRangesMax = 64;
-
   ClientId id;
   /// The client's number at an earlier manager, which it has proven; none: the client is new.
   ClientId before;
@@ -58,8 +57,7 @@ struct ClientRecord {
   /// The number of files it has open for reading, as last reported.
   std::uint64_t reader_count = 0;
   std::shared_ptr<RecentReplies> replies = std::make_shared<RecentReplies>();
-  /// Numbers for new files that it was given, as first number and count.
-  std::deque<std::pair<std::uint64_t, std::uint32_t>> numbers;
+  GivenNumbers numbers;
   msg::Invalidate invalidate;  ///< sent at the end of the reactor's turn
 
   /// Returns true when that is the client's number, or was its number.

@@ -97,11 +97,11 @@ void Router::handle_client(Connection& connection, M& request, const Call& call)
   }
   client->second.last_heard = pool_.now();
   if (to_.leases.must_wait(client->second, request)) {
-    return to_.leases.wait(
-        call, [this, number = connection.number(), request = std::move(request), call]() mutable {
-          Connection* const found = connections_.find(number);
-          if (found != nullptr) handle(*found, request, call);
-        });
+    const auto again = [this, number = connection.number(), request, call]() mutable {
+      Connection* const found = connections_.find(number);
+      if (found != nullptr) handle(*found, request, call);
+    };
+    return to_.leases.wait(client->second, request, call, again);
   }
   if constexpr (kChanges<M>) {
     change(connection, client->second, request, call);

@@ -12,9 +12,17 @@ namespace stdchk::manager {
 namespace {
 
 std::vector<FileId> directories_of(const NameLeases& leases, std::uint64_t holder) {
+  const NameLeases::Holder* const found = leases.find(holder);
+  if (found == nullptr) return {};
+  return {found->directories.begin(), found->directories.end()};
+}
+
+/// Returns the leased directories that the batch is to remove.
+std::vector<FileId> removed_by(const NameLeases& leases, const msg::ApplyNames& batch) {
   std::vector<FileId> out;
-  for (const auto& [directory, by] : leases.directories()) {
-    if (by == holder) out.push_back(directory);
+  for (const msg::NameChange& change : batch.changes) {
+    const bool removes = change.kind == msg::NameChangeKind::kRemoveDirectory;
+    if (removes && leases.holder(change.file) == batch.holder) out.push_back(change.file);
   }
   return out;
 }
@@ -33,6 +41,8 @@ void LeaseService::serve(ClientRecord& client, const msg::LeaseDirectory& reques
   reply.name_bytes_max =
       static_cast<std::uint32_t>(may ? drainable_name_bytes(pool_, directory) : 0);
   if (recalled_.contains(directory) || reply.name_bytes_max == 0) {
+    // The client does not know the lease: it has lost the answer to its earlier request.
+    if (is_own) end(known, {directory}, [](const Result<Affected>&) {});
     return call.answer(msg::LeaseDirectory::Reply{});
   }
   reply.granted = true;
@@ -49,8 +59,7 @@ FileId LeaseService::give_numbers(ClientRecord& client, std::uint32_t wanted) {
   const std::uint32_t count = std::min(wanted, kNumbersMax);
   if (count == 0) return {};
   const std::uint64_t first = pool_.next_ids(count);
-  client.numbers.emplace_back(first, count);
-  if (client.numbers.size() > ClientRecord::kNumberRangesMax) client.numbers.pop_front();
+  client.numbers.add(first, count);
   return FileId{first};
 }
 
@@ -82,20 +91,25 @@ void LeaseService::apply(ClientRecord& client, const msg::ApplyNames& request, c
     command.changes.push_back({change, adds ? to_.sessions.copies_of(*folder, 0) : 0});
   }
   announce(client, request);
-  const std::vector<FileId> held = directories_of(leases(), request.holder);
   msg::ApplyNames::Reply reply;
   reply.first_number = give_numbers(client, request.numbers);
   reply.number_count = std::min(request.numbers, kNumbersMax);
+  // The leases that end with this batch: those on removed directories, or all of a batch that does
+  // not fit.
+  const auto end = std::make_shared<std::vector<FileId>>(removed_by(leases(), request));
+  ending_.insert(end->begin(), end->end());
+  const std::vector<FileId> held = directories_of(leases(), request.holder);
   const auto fits = std::make_shared<bool>(true);
-  pool_.execute(std::move(command), [this, call, reply, fits, held](const Result<Affected>& done) {
-    if (!*fits) ended(held);
+  pool_.execute(std::move(command), [this, call, reply, fits, end](const Result<Affected>& done) {
+    if (!end->empty()) ended(*end);
     if (!done) return call.fail(done.error());
     if (*fits) return call.answer(reply);
     call.fail(Code::kStale, "apply names", "The batch does not fit.");
   });
   if (pool_.journal().failed() || leases().find(request.holder) != nullptr) return;
   *fits = false;
-  for (const FileId directory : held) ending_.insert(directory);
+  *end = held;
+  ending_.insert(held.begin(), held.end());
   log::warning("batch {} of client {} on {} does not fit, and its leases end", request.number,
                client.id.value, client.host_name);
 }
@@ -118,35 +132,48 @@ void LeaseService::announce(const ClientRecord& client, const msg::ApplyNames& r
 }
 
 void LeaseService::serve(ClientRecord& client, const msg::ReturnLease& request, const Call& call) {
-  const NameLeases::Holder* const holder = leases().find(request.holder);
+  const bool names_holder = request.holder != 0 || request.directories.empty();
+  const std::uint64_t number =
+      names_holder ? request.holder : leases().holder(request.directories.front());
+  const NameLeases::Holder* const holder = leases().find(number);
   if (holder == nullptr || !client.was(holder->client)) {
     return call.fail(Code::kStale, "return lease");
   }
-  // A number of an earlier manager gets no new leases.
+  // A client gets no new lease while it holds directories of an earlier manager. So its earlier
+  // holder number is of no use without directories.
   const bool is_earlier = holder->client != client.id;
   std::vector<FileId> returned;
   for (const FileId directory : request.directories) {
-    if (leases().holder(directory) == request.holder) returned.push_back(directory);
+    if (leases().holder(directory) == number) returned.push_back(directory);
   }
   if (returned.empty()) {
     return pool_.journal().when_durable([call] { call.answer(msg::ReturnLease::Reply{}); });
   }
-  end(request.holder, returned, [call](const Result<Affected>& outcome) {
+  end(number, returned, [call](const Result<Affected>& outcome) {
     if (!outcome) return call.fail(outcome.error());
     call.answer(msg::ReturnLease::Reply{});
   });
-  if (is_earlier && directories_of(leases(), request.holder).empty()) end_all(request.holder);
+  if (is_earlier && directories_of(leases(), number).empty()) end_all(number);
 }
 
 bool LeaseService::must_wait_for(const ClientRecord& client, const TouchedDirectories& touched) {
   bool waits = false;
   for (const FileId directory : touched.directories()) {
     const ClientId holder = leases().client(directory);
+    waits |= !client.was(holder) && has_change_waiting(client, directory);
     const bool is_own = client.was(holder) && !touched.changes_names();
     if (holder && !is_own) recall(directory);
     waits |= (holder && !is_own) || ending_.contains(directory);
   }
   return waits;
+}
+
+/// A client's question must not overtake its own change of the directory.
+bool LeaseService::has_change_waiting(const ClientRecord& client, FileId directory) const {
+  return std::ranges::any_of(waiting_, [&](const Waiting& one) {
+    return one.client == client.id &&
+           std::ranges::find(one.changes, directory) != one.changes.end();
+  });
 }
 
 void LeaseService::recall(FileId directory) {
@@ -156,6 +183,7 @@ void LeaseService::recall(FileId directory) {
 
 void LeaseService::notify_holder(FileId directory) {
   const ClientId holder = leases().client(directory);
+  if (to_.clients.contains(holder)) return to_.notices.recall(holder, directory);
   for (const auto& [id, client] : to_.clients) {
     if (client.was(holder)) to_.notices.recall(id, directory);
   }
@@ -163,6 +191,7 @@ void LeaseService::notify_holder(FileId directory) {
 
 void LeaseService::start() {
   for (const auto& [directory, holder] : leases().directories()) recall(directory);
+  earlier_until_ = pool_.now() + kRecallTime;
 }
 
 void LeaseService::end(const ClientRecord& client) {
@@ -188,12 +217,16 @@ void LeaseService::end(std::uint64_t holder, const std::vector<FileId>& director
                 });
 }
 
-/// Repeats the waiting requests in the order of their arrival. Another lease may stop them again.
 void LeaseService::ended(const std::vector<FileId>& directories) {
   for (const FileId directory : directories) {
     ending_.erase(directory);
     recalled_.erase(directory);
   }
+  repeat_waiting();
+}
+
+/// Repeats the waiting requests in the order of their arrival. Another lease may stop them again.
+void LeaseService::repeat_waiting() {
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
   for (const Waiting& one : waiting) one.retry();
@@ -213,16 +246,36 @@ void LeaseService::tick() {
   for (const std::uint64_t holder : late) {
     log::warning("client {} does not return a directory that others want: its leases end",
                  leases().find(holder)->client.value);
+    // A holder that lives must not go on with its other directories. It returns them, and learns
+    // from the answer that the leases have ended.
+    for (const FileId directory : directories_of(leases(), holder)) notify_holder(directory);
     end_all(holder);
   }
-  std::erase_if(waiting_, [this](const Waiting& one) {
+  end_earlier();
+  const std::size_t failed = std::erase_if(waiting_, [this](const Waiting& one) {
     if (pool_.now() < one.call.deadline()) return false;
     one.call.fail(Code::kBusy, "lease", "Another client holds the directory.");
     return true;
   });
+  // Other requests may have waited for the failed requests.
+  if (failed > 0) repeat_waiting();
+}
+
+/// Forgets the holders of an earlier manager that hold nothing. They had the time of a recall to
+/// repeat their last batches.
+void LeaseService::end_earlier() {
+  if (!earlier_until_ || pool_.now() < *earlier_until_) return;
+  earlier_until_.reset();
+  std::vector<std::uint64_t> idle;
+  for (const auto& [number, holder] : leases().holders()) {
+    const bool is_earlier = Pool::epoch_of(holder.client) < pool_.state().epoch();
+    if (is_earlier && holder.directories.empty()) idle.push_back(number);
+  }
+  for (const std::uint64_t holder : idle) end_all(holder);
 }
 
 void LeaseService::discount(Duration pause) {
+  if (earlier_until_) *earlier_until_ += pause;
   for (auto& [directory, until] : recalled_) until += pause;
 }
 

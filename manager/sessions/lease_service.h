@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -31,7 +32,7 @@ namespace stdchk::manager {
 /// Threads: the reactor's.
 /// Errors: a holder that does not return a lease in time loses all its leases, and so does a holder
 ///   whose batch does not fit. Its later batches fail with kStale.
-/// Limits: a request waits for at most kRecallTime and one command of the journal.
+/// Limits: a holder has kRecallTime to return a lease. A request waits at most until its deadline.
 class LeaseService {
  public:
   /// The time in which a holder has to return a lease.
@@ -55,12 +56,18 @@ class LeaseService {
   /// such leases: the caller has the request wait.
   template <class M>
   bool must_wait(const ClientRecord& client, const M& request) {
-    if (leases().directories().empty() && ending_.empty()) return false;
+    if (leases().directories().empty() && ending_.empty() && waiting_.empty()) return false;
     return must_wait_for(client, touched_by(pool_.state(), request));
   }
-  /// Calls `retry` when leases have ended. It looks again whether the request must wait.
-  void wait(const Call& call, std::function<void()> retry) {
-    waiting_.push_back({call, std::move(retry)});
+  /// Calls `retry` when leases have ended. It looks again whether the request must wait. Until then
+  /// the client's later requests wait, too, if they touch a directory that this request changes.
+  template <class M>
+  void wait(const ClientRecord& client, const M& request, const Call& call,
+            std::function<void()> retry) {
+    const TouchedDirectories touched = touched_by(pool_.state(), request);
+    Waiting one{client.id, {}, call, std::move(retry)};
+    if (touched.changes_names()) one.changes = touched.directories();
+    waiting_.push_back(std::move(one));
   }
   /// Recalls the leases that the journal knows: the manager has started.
   void start();
@@ -73,6 +80,8 @@ class LeaseService {
 
  private:
   struct Waiting {
+    ClientId client;
+    std::vector<FileId> changes;  ///< directories whose names the request changes
     Call call;
     std::function<void()> retry;
   };
@@ -81,9 +90,12 @@ class LeaseService {
   void recall(FileId directory);
   void notify_holder(FileId directory);
   void end_all(std::uint64_t holder);
+  void end_earlier();
   void end(std::uint64_t holder, const std::vector<FileId>& directories,
            std::function<void(const Result<Affected>&)> done);
   void ended(const std::vector<FileId>& directories);
+  void repeat_waiting();
+  bool has_change_waiting(const ClientRecord& client, FileId directory) const;
   FileId give_numbers(ClientRecord& client, std::uint32_t wanted);
   void apply(ClientRecord& client, const msg::ApplyNames& request, const Call& call);
   void announce(const ClientRecord& client, const msg::ApplyNames& request);
@@ -95,6 +107,8 @@ class LeaseService {
   /// Directories whose leases have ended, but not yet durably.
   std::set<FileId> ending_;
   std::deque<Waiting> waiting_;
+  /// When holders of an earlier manager are forgotten that hold nothing; none: they are.
+  std::optional<Time> earlier_until_;
 };
 
 }  // namespace stdchk::manager

@@ -51,7 +51,8 @@ bool may_lease(const Pool& pool, const Clients& clients, const Notices& notices,
   if (!found || !(*found)->parent) return false;
   const File& folder = **found;
   // The client has to return what it held of an earlier manager first.
-  if (client.before && leases.number_of(client.before) != 0) return false;
+  const NameLeases::Holder* const earlier = leases.find(leases.number_of(client.before));
+  if (client.before && earlier != nullptr && !earlier->directories.empty()) return false;
   const ClientId above = leases.client(folder.parent);
   if (above && above != client.id) return false;
   const Directory& names = folder.as_directory;
@@ -67,10 +68,8 @@ bool may_lease(const Pool& pool, const Clients& clients, const Notices& notices,
 
 Status check_number(const Pool& pool, const ClientRecord& client, FileId number) {
   const bool is_earlier = number && Pool::epoch_of(ClientId{number.value}) < pool.state().epoch();
-  const bool is_given = std::ranges::any_of(client.numbers, [number](const auto& range) {
-    return range.first <= number.value && number.value - range.first < range.second;
-  });
-  if (!is_earlier && !is_given) return fail(Code::kInvalidArgument, "lease: the file's number");
+  if (!is_earlier && !client.numbers.contains(number))
+    return fail(Code::kInvalidArgument, "lease: the file's number");
   if (pool.state().file(number) != nullptr) return fail(Code::kExists, "lease: the file's number");
   return {};
 }

@@ -29,9 +29,19 @@ void TouchedDirectories::file(FileId id) {
 
 void TouchedDirectories::listing(FileId directory) {
   add(directory);
-  for (const auto& [leased, holder] : state_.name_leases().directories()) {
+  const auto folder = state_.directory(directory);
+  if (!folder) return;
+  const NameLeases& leases = state_.name_leases();
+  const auto& children = (*folder)->as_directory.children;
+  if (children.size() < leases.directories().size()) {
+    for (const auto& [name, child] : children) {
+      if (leases.holder(child) != 0) directories_.push_back(child);
+    }
+    return;
+  }
+  for (const auto& [leased, holder] : leases.directories()) {
     const File* const at = state_.file(leased);
-    if (at != nullptr && at->parent == directory) add(leased);
+    if (at != nullptr && at->parent == directory) directories_.push_back(leased);
   }
 }
 

@@ -26,7 +26,13 @@ std::uint64_t NameLeases::number_of(ClientId client) const {
 }
 
 void NameLeases::add_holder(std::uint64_t holder, ClientId client) {
-  holders_.try_emplace(holder, Holder{client, 0});
+  holders_.try_emplace(holder, Holder{client, 0, {}});
+}
+
+void NameLeases::add(FileId directory, std::uint64_t holder) {
+  const auto found = holders_.find(holder);
+  if (found == holders_.end() || !directories_.emplace(directory, holder).second) return;
+  found->second.directories.insert(directory);
 }
 
 void NameLeases::note_batch(std::uint64_t holder, std::uint64_t number) {
@@ -37,12 +43,16 @@ void NameLeases::note_batch(std::uint64_t holder, std::uint64_t number) {
 
 void NameLeases::end(std::uint64_t holder, FileId directory) {
   const auto found = directories_.find(directory);
-  if (found != directories_.end() && found->second == holder) directories_.erase(found);
+  if (found == directories_.end() || found->second != holder) return;
+  holders_.at(holder).directories.erase(directory);
+  directories_.erase(found);
 }
 
 void NameLeases::end_all(std::uint64_t holder) {
-  std::erase_if(directories_, [holder](const auto& lease) { return lease.second == holder; });
-  holders_.erase(holder);
+  const auto found = holders_.find(holder);
+  if (found == holders_.end()) return;
+  for (const FileId directory : found->second.directories) directories_.erase(directory);
+  holders_.erase(found);
 }
 
 void NameLeases::snapshot(const std::function<bool(FileId)>& exists,

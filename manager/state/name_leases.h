@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "core/values/types.h"
 #include "manager/journal/command.h"
@@ -22,6 +23,7 @@ class NameLeases {
   struct Holder {
     ClientId client;
     std::uint64_t newest_batch = 0;  ///< 0: it has sent none
+    std::set<FileId> directories;    ///< those that it holds
     bool operator==(const Holder&) const = default;
   };
 
@@ -40,7 +42,7 @@ class NameLeases {
 
   void add_holder(std::uint64_t holder, ClientId client);
   /// Requires that nobody else holds the directory.
-  void add(FileId directory, std::uint64_t holder) { directories_.emplace(directory, holder); }
+  void add(FileId directory, std::uint64_t holder);
   void note_batch(std::uint64_t holder, std::uint64_t number);
   void end(std::uint64_t holder, FileId directory);
   /// Ends all leases of the holder, and forgets the holder.

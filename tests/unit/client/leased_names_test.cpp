@@ -116,6 +116,23 @@ TEST_CASE("nobody sees the old state of a name in a held directory after the new
   }
 }
 
+TEST_CASE("a client returns a lease that it does not know, and keeps the others") {
+  Held held;
+  auto second = held.pool.connect();
+  const auto unknown = held.first->make_directory(kRootFile, "unknown", {0755, 1, 2});
+  REQUIRE(unknown.has_value());
+  // The client does not look at the answer, as if it were lost.
+  const auto reply = held.first->ask(msg::LeaseDirectory{{}, unknown->id, 0});
+  REQUIRE(std::get<msg::LeaseDirectory::Reply>(*reply).granted);
+  REQUIRE(held.pool.leases() == 2);
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(code_of(second->lookup_fresh(unknown->id, "a")) == Code::kNotFound);
+  CHECK(std::chrono::steady_clock::now() - began < limits::kLease - 1s);
+  CHECK(held.pool.leases() == 1);
+  held.make("a");
+  CHECK(held.first->sync_names(held.directory));
+}
+
 TEST_CASE("the errors of a holder are those of the manager") {
   Held held;
   held.make("a");

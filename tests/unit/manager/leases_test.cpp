@@ -424,7 +424,74 @@ TEST_CASE("a holder that does not return a lease in time loses all its leases") 
   pass(two.world, {two.first.get(), two.second.get()}, 2s);
   CHECK(code_of(looked) == Code::kNotFound);
   CHECK_FALSE(two.holder_of(other));
+  // A holder that lives learns it for its other directories, too.
+  CHECK(two.first->recalls(other) > 0);
   CHECK(two.first->apply({two.first->add(two.directory, "a")}).error().code == Code::kStale);
+}
+
+TEST_CASE("a holder that has lost the answer to its request for a lease delays nobody") {
+  Two two;
+  Holder& first = *two.first;
+  const auto looked = send(two.world, *two.second, msg::Lookup{two.second->id, two.directory, "a"});
+  CHECK_FALSE(*looked);
+  SECTION("it asks again, and others want the directory") {
+    CHECK_FALSE(first.lease(two.directory));
+  }
+  SECTION("it returns a lease whose number it does not know") {
+    const msg::ReturnLease unknown{two.second->id, 0, {two.directory}};
+    CHECK(two.second->call(unknown).error().code == Code::kStale);
+    CHECK_FALSE(*looked);
+    CHECK(first.call(msg::ReturnLease{first.id, 0, {two.directory}}));
+  }
+  two.world.turn();
+  CHECK(code_of(looked) == Code::kNotFound);
+  CHECK_FALSE(two.holder_of(two.directory));
+}
+
+TEST_CASE("a client's question does not overtake its own change that waits for a holder") {
+  Two two;
+  Holder& first = *two.first;
+  Holder& second = *two.second;
+  const auto renamed =
+      send(two.world, second, msg::Rename{second.id, kRootFile, "d", kRootFile, "e"});
+  const auto asked = send(two.world, second, msg::ReadDirectory{second.id, kRootFile});
+  CHECK_FALSE(*renamed);
+  CHECK_FALSE(*asked);
+  CHECK(first.call(msg::GetAttributes{first.id, kRootFile}));
+  REQUIRE(first.give_back(two.directory));
+  two.world.turn();
+  REQUIRE(code_of(renamed) == Code{});
+  REQUIRE(code_of(asked) == Code{});
+  const auto& listing = std::get<msg::ReadDirectory::Reply>(***asked);
+  REQUIRE(listing.entries.size() == 1);
+  CHECK(listing.entries.front().name == "e");
+}
+
+TEST_CASE("requests go on when a batch removes the directory that they wait for") {
+  Two two;
+  Holder& first = *two.first;
+  auto below = first.add(two.directory, "e", Kind::kAddDirectory);
+  below.lease = true;
+  REQUIRE(first.apply({below}));
+  const auto listed = send(two.world, *two.second, msg::ReadDirectory{two.second->id, below.file});
+  CHECK_FALSE(*listed);
+  REQUIRE(first.apply({Holder::change_of(Kind::kRemoveDirectory, two.directory, "e", below.file)}));
+  two.world.turn();
+  CHECK(*listed);
+  CHECK_FALSE(two.look(first, "e"));
+}
+
+TEST_CASE("a number for a new file counts although its client was given many others since") {
+  Two two;
+  Holder& first = *two.first;
+  const auto open = first.add(two.directory, "open");
+  for (int i = 0; i < 200; ++i) {
+    // Numbers of others lie between the ranges of one client.
+    two.second->make_directory("other" + std::to_string(i));
+    REQUIRE(first.call(
+        msg::ApplyNames{first.id, first.holder, ++first.batch, {}, LeaseService::kNumbersMax}));
+  }
+  CHECK(first.apply({open}));
 }
 
 TEST_CASE("the leases of a client end with its goodbye, and with its silence") {
@@ -485,6 +552,19 @@ TEST_CASE("a restarted manager knows the leases, and the holder brings its last 
   CHECK(code_of(looked) == Code{});
   CHECK(two.look(*two.second, "a") == a.file);
   CHECK(two.world.service->state().name_leases().empty());
+}
+
+TEST_CASE("a restarted manager leases to a client that has returned all directories before") {
+  Two two;
+  REQUIRE(two.first->give_back(two.directory));
+  two.world.restart();
+  two.first->connect();
+  two.first->register_now();
+  CHECK(two.first->lease(two.directory));
+  CHECK(two.world.service->state().name_leases().holders().size() == 2);
+  pass(two.world, {two.first.get()}, LeaseService::kRecallTime + 1s);
+  CHECK(two.world.service->state().name_leases().holders().size() == 1);
+  CHECK(two.first->apply({two.first->add(two.directory, "a")}));
 }
 
 TEST_CASE("a restarted manager ends the leases of holders that do not come back") {
