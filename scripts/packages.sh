@@ -60,6 +60,13 @@ keep_ssh_service_off() {
   fi
 }
 
+# use_ccache FOLDER: compiles equal sources below FOLDER once, wherever FOLDER lies. ccache's other mode looks at the
+# preprocessed text, where a changed comment counts for nothing. But a precompiled header with the old comment is of no
+# use to GCC: it includes the changed header a second time.
+use_ccache() {
+  export CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$1 CCACHE_SLOPPINESS=pch_defines,time_macros
+}
+
 # need_packages NAME...: installs those that are absent, after saying so.
 need_packages() {
   local absent=() name

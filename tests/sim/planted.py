@@ -149,7 +149,8 @@ def copy_sources():
 
 
 def build():
-    environment = os.environ | {"CCACHE_NOHASHDIR": "1", "CCACHE_BASEDIR": str(COPY)}
+    environment = os.environ | {"CCACHE_DEPEND": "1", "CCACHE_NOHASHDIR": "1", "CCACHE_BASEDIR": str(COPY),
+                                "CCACHE_SLOPPINESS": "pch_defines,time_macros"}
     if not (BUILD / "build.ninja").exists():
         subprocess.run(["meson", "setup", "-Dbuildtype=release", BUILD, COPY], check=True, env=environment,
                        stdout=subprocess.DEVNULL)
