@@ -1,60 +1,16 @@
 // Tests directories that a client holds (docs/decisions/0075), against a real manager in memory.
 #include <atomic>
 #include <chrono>
-#include <functional>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "client/blocking/name_leasing.h"
-#include "tests/unit/client/pool.h"
+#include "tests/unit/client/held.h"
 
 namespace stdchk::client::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr std::uint64_t kArena = 8 * limits::kMiB;
-
-/// A pool, a client that holds a directory, and the directory. `own` is the client's own clock.
-struct Held {
-  explicit Held(Clock* own = nullptr) {
-    first = pool.connect({}, own);
-    lease_names(*first);
-    const auto made = first->make_directory(kRootFile, "d", {0755, 1, 2});
-    REQUIRE(made.has_value());
-    directory = made->id;
-    hold();
-  }
-  /// Changes names until the client holds the directory.
-  void hold() {
-    for (int i = 0; i < 600 && !is_held(); ++i) {
-      make("begin");
-      REQUIRE(first->remove(directory, "begin", false).has_value());
-    }
-    REQUIRE(is_held());
-  }
-  bool is_held() { return pool.leases() > 0; }
-  void make(std::string_view name) {
-    auto file = first->create(directory, name, writing(), {0640, 3, 4});
-    INFO((file.has_value() ? std::string() : describe(file.error())));
-    REQUIRE(file.has_value());
-    REQUIRE((*file)->close().has_value());
-  }
-  /// The number of the manager's journal records that `work` costs.
-  std::uint64_t requests_of(const std::function<void()>& work) {
-    const std::uint64_t before = pool.requests_served();
-    work();
-    return pool.requests_served() - before;
-  }
-
-  Pool pool{1, kArena, Naming::kOff};
-  std::unique_ptr<Filesystem> first;
-  FileId directory;
-};
-
-Code code_of(const Result<Attributes>& found) { return found ? Code{} : found.error().code; }
 
 TEST_CASE("the holder of a directory answers its own calls, and the manager learns all of them") {
   Held held;
