@@ -70,6 +70,7 @@ void BlockingNames::forget(FileId parent, std::string_view name, FileId file) {
 }
 
 Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
+  STDCHK_TRY(check_name(name));
   LeasedNames::Turn turn(leased());
   if (leased_ != nullptr) {
     STDCHK_ASSIGN(const auto found, leased_->lookup(turn, parent, name));
@@ -115,6 +116,7 @@ Result<Attributes> BlockingNames::attributes_of(const LeasedNames::Found& found)
 }
 
 Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view name) {
+  STDCHK_TRY(check_name(name));
   LeasedNames::Turn turn(leased());
   if (leased_ != nullptr) {
     STDCHK_ASSIGN(const auto found, leased_->lookup(turn, parent, name));

@@ -84,6 +84,9 @@ TEST_CASE("the errors of a holder are those of the manager") {
   CHECK(held.first->remove(held.directory, "a", true).error().code == Code::kNotDirectory);
   CHECK(held.first->remove(held.directory, "e", false).error().code == Code::kIsDirectory);
   CHECK(held.first->remove(held.directory, "x", false).error().code == Code::kNotFound);
+  const std::string long_name(limits::kNameBytesMax + 1, 'n');
+  CHECK(code_of(held.first->lookup(held.directory, long_name)) == Code::kNameTooLong);
+  CHECK(code_of(held.first->lookup_fresh(held.directory, long_name)) == Code::kNameTooLong);
   const FileId e = held.first->lookup(held.directory, "e")->id;
   auto inside = held.first->create(e, "b", writing(), {});
   REQUIRE((*inside)->close().has_value());
