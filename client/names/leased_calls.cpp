@@ -85,6 +85,13 @@ msg::NameChange LeasedCalls::change_of(Kind kind, FileId parent, std::string_vie
 
 void LeasedCalls::add(msg::NameChange change) { leases_.batches().add(std::move(change)); }
 
+void LeasedCalls::add_name(EmptyOpen& open) {
+  for (auto& change : leases_.names().store(open.file, leases_.batches().now_ns(), drains())) {
+    add(std::move(change));
+  }
+  open.is_stored = true;
+}
+
 bool LeasedCalls::drains() { return !engine_.config().drain_directory.empty(); }
 
 Status LeasedCalls::check_new_name(FileId parent, std::string_view name) {
@@ -216,8 +223,7 @@ Status LeasedCalls::settle(FileId file) {
   const auto found = empties_.find(file);
   if (found == empties_.end() || found->second->opening) return {};
   EmptyOpen& open = *found->second;
-  if (!open.is_stored) add(leases_.names().store(file, leases_.batches().now_ns(), drains()));
-  open.is_stored = true;
+  if (!open.is_stored) add_name(open);
   return start_session(open);
 }
 
@@ -338,7 +344,7 @@ Result<std::optional<LeasedCalls::Created>> LeasedCalls::create(Turn& turn, File
   made.uid = owner.uid;
   made.gid = owner.gid;
   out.attributes = *names.make_file(made, made.time_ns).attributes;
-  out.made = std::make_shared<EmptyOpen>(EmptyOpen{number, false, out.attributes, nullptr});
+  out.made = std::make_shared<EmptyOpen>(EmptyOpen{number, false, out.attributes, {}, nullptr});
   empties_[number] = out.made;
   return out;
 }
@@ -396,6 +402,13 @@ Status LeasedCalls::start_session(EmptyOpen& open) {
     request.uid = named->attributes->uid;
     request.gid = named->attributes->gid;
     request.number = open.file;
+    if (named->times_set != 0) {
+      open.times = msg::SetAttributes{};
+      open.times->file = open.file;
+      open.times->mask = named->times_set;
+      open.times->atime_ns = named->attributes->atime_ns;
+      open.times->mtime_ns = named->attributes->mtime_ns;
+    }
     names.set_stage(open.file, Stage::kPending);
     names.touch(named->parent, leases_.batches().now_ns());
   }
@@ -412,9 +425,8 @@ Status LeasedCalls::store(EmptyOpen& open) {
   }
   STDCHK_TRY(leases_.may_answer_about(open.file));
   if (leases_.batches().is_full()) return would_block();
-  add(leases_.names().store(open.file, leases_.batches().now_ns(), drains()));
+  add_name(open);
   open.attributes = *leases_.names().attributes(open.file);
-  open.is_stored = true;
   return {};
 }
 

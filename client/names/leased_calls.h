@@ -18,6 +18,8 @@ struct EmptyOpen {
   FileId file;
   bool is_stored = false;  ///< a batch, or the manager, has its name
   Attributes attributes;   ///< the last that were known
+  /// The times that were set before the file got a session. Its user sends them behind the open.
+  std::optional<msg::SetAttributes> times;
   /// Set when the file gets a session.
   std::shared_ptr<Engine::Opening> opening;
 };
@@ -144,6 +146,7 @@ class LeasedCalls {
   msg::NameChange change_of(msg::NameChangeKind kind, FileId parent, std::string_view name,
                             FileId file) STDCHK_REQUIRES(engine_lock);
   void add(msg::NameChange change) STDCHK_REQUIRES(engine_lock);
+  void add_name(EmptyOpen& open) STDCHK_REQUIRES(engine_lock);
   void end_turn(const Turn& turn);
   bool drains() STDCHK_REQUIRES(engine_lock);
 
