@@ -31,7 +31,7 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
           [this] { (void)reactor_.post([this] { pump(); }); }),
       queue_(shared_, reactor, [this] { pump(); }),
       sessions_(shared_),
-      services_({shared_, reactor.clock(), maps_, queue_, sessions_}, state_),
+      services_({shared_, reactor.clock(), maps_, queue_, sessions_, leases_}, state_),
       opener_(
           services_, sessions_,
           [this](msg::Request request, std::function<void(rpc::Answer)> done,

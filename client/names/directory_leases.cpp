@@ -156,10 +156,12 @@ void DirectoryLeases::asked(FileId directory, const rpc::Answer& answer) {
                  const auto* attributes = reply_of<msg::GetAttributes>(got);
                  if (attributes != nullptr) listing->directory.attributes = attributes->attributes;
                });
+  listings_[directory] = listing;
   list(directory, std::move(listing));
 }
 
 void DirectoryLeases::refused(FileId directory) {
+  listings_.erase(directory);
   Plain& plain = plain_[directory];
   plain.asking = false;
   plain.back_off = std::clamp(2 * plain.back_off, kAskBackOffMin, kAskBackOffMax);
@@ -197,10 +199,20 @@ void DirectoryLeases::listed(FileId directory, std::shared_ptr<Listing> listing,
 
 void DirectoryLeases::hold(FileId directory, Listing& listing) {
   plain_.erase(directory);
+  listings_.erase(directory);
   names_.add(std::move(listing.directory), listing.entries,
              [this](FileId file)
                  STDCHK_REQUIRES(engine_lock) { return engine_.sessions().find(file) != nullptr; });
+  for (const FileId file : listing.changed) file_changed(file);
   changed_.notify_all();
+}
+
+/// Calls ask the manager for the file's attributes from now on. The attributes of a held directory
+/// must be known here, so such a lease is returned.
+void DirectoryLeases::file_changed(FileId file) {
+  for (const auto& [directory, listing] : listings_) listing->changed.insert(file);
+  names_.forget_attributes(file);
+  give_back({file});
 }
 
 // ---- returning --------------------------------------------------------------------------------

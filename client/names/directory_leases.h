@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -73,6 +74,7 @@ class DirectoryLeases final : public LeaseHolder {
   // LeaseHolder
   void send_changes() override STDCHK_REQUIRES(engine_lock) { batches_.send(); }
   void recalled(const std::vector<FileId>& directories) override STDCHK_REQUIRES(engine_lock);
+  void file_changed(FileId file) override STDCHK_REQUIRES(engine_lock);
   void registered(bool same, bool same_epoch) override STDCHK_REQUIRES(engine_lock);
   void tick() override STDCHK_REQUIRES(engine_lock);
 
@@ -89,6 +91,8 @@ class DirectoryLeases final : public LeaseHolder {
   struct Listing {
     HeldNames::Directory directory;
     std::vector<msg::DirectoryEntry> entries;
+    /// Files whose attributes have changed since. The entries may have the old attributes.
+    std::set<FileId> changed;
   };
   Status not_now() const STDCHK_REQUIRES(engine_lock);
   Status may_answer() const STDCHK_REQUIRES(engine_lock);
@@ -113,6 +117,7 @@ class DirectoryLeases final : public LeaseHolder {
   NameBatches batches_;
   Settle settle_ STDCHK_GUARDED_BY(engine_lock);
   std::unordered_map<FileId, Plain> plain_ STDCHK_GUARDED_BY(engine_lock);
+  std::map<FileId, std::shared_ptr<Listing>> listings_ STDCHK_GUARDED_BY(engine_lock);
   /// Leases that are on their way back. The table names_ keeps their names until the manager
   /// answers.
   std::set<FileId> returning_ STDCHK_GUARDED_BY(engine_lock);

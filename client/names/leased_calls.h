@@ -106,6 +106,8 @@ class LeasedCalls {
   void forget_attributes(FileId file) STDCHK_REQUIRES(engine_lock) {
     leases_.names().forget_attributes(file);
   }
+  /// The manager has changed attributes of the file, or of the directory, for this client.
+  void file_changed(FileId file) STDCHK_REQUIRES(engine_lock) { leases_.file_changed(file); }
   bool is_held(FileId directory) const STDCHK_REQUIRES(engine_lock) {
     return leases_.is_held(directory);
   }

@@ -23,6 +23,70 @@ void change_often(Held& held, FileId directory) {
   }
 }
 
+TEST_CASE("a change of attributes during the listing of a new lease stays visible") {
+  Held held;
+  const FileId directory = held.make_directory("e");
+  held.make_in(directory, "f");
+  const FileId file = held.first->lookup(directory, "f")->id;
+  std::this_thread::sleep_for(DirectoryLeases::kChangesWithin);
+  const bool of_directory = GENERATE(false, true);
+  change_often(held, directory);
+  held.pool.delay_journal(400ms);
+  REQUIRE(held.first->remove(directory, "x", false).has_value());
+  // The manager journals the lease. Its grant arrives while the client's messages wait.
+  std::this_thread::sleep_for(200ms);
+  held.hold_messages();
+  std::this_thread::sleep_for(400ms);
+  held.pool.delay_journal({});
+  Result<Attributes> changed = fail(Code::kCancelled, "test");
+  std::thread other([&] {
+    changed = held.first->set_attributes(new_mode(of_directory ? directory : file, 0700));
+  });
+  std::this_thread::sleep_for(200ms);
+  held.let_messages_go();
+  other.join();
+  REQUIRE(changed.has_value());
+  CHECK(changed->mode == 0700);
+  const auto mode_now = [&] {
+    return of_directory ? held.first->attributes(directory)->mode
+                        : held.first->lookup(directory, "f")->mode;
+  };
+  if (!of_directory) REQUIRE(comes_true([&] { return held.is_held_here(directory); }));
+  CHECK(mode_now() == 0700);
+}
+
+TEST_CASE("a commit during the listing of a new lease stays visible") {
+  Held held;
+  const FileId directory = held.make_directory("e");
+  {
+    auto second = held.pool.connect();
+    lease_names(*second);
+    for (int i = 0; i < 3000; ++i) {
+      auto file = second->create(directory, "f" + std::to_string(i), writing(), {});
+      REQUIRE((*file)->close().has_value());
+    }
+  }
+  std::this_thread::sleep_for(2 * limits::kCacheLease + 100ms);  // nobody else watches it
+  auto file = held.first->open(held.first->lookup(directory, "f0")->id, writing(true));
+  REQUIRE(file.has_value());
+  REQUIRE((*file)->write(0, random_bytes(1000, 1)).has_value());
+  change_often(held, directory);
+  held.pool.delay_journal(400ms);
+  REQUIRE(held.first->remove(directory, "x", false).has_value());
+  std::this_thread::sleep_for(200ms);
+  held.pool.delay_journal({});
+  held.on_client([&] {
+    held.link->plan().delay_ppm = 1'000'000;
+    held.link->plan().delay_max = 300ms;
+  });
+  std::this_thread::sleep_for(400ms);
+  REQUIRE((*file)->close().has_value());
+  CHECK_FALSE(held.is_held_here(directory));
+  held.on_client([&] { held.link->plan().delay_ppm = 0; });
+  REQUIRE(comes_true([&] { return held.is_held_here(directory); }));
+  CHECK(held.first->lookup(directory, "f0")->size_bytes == 1000);
+}
+
 TEST_CASE("times that were set on an open, empty file stay") {
   Held held;
   auto second = held.pool.connect();
