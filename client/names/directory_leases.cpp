@@ -277,6 +277,8 @@ void DirectoryLeases::registered(bool same, bool same_epoch) {
   if (!same && same_epoch) return batches_.lose();
   if (batches_.holder() == 0) return;
   if (same) {
+    // A restarted manager has ended the holder's number with its last lease.
+    if (is_idle()) return;
     // The leases may have ended while the link was lost. The manager answers a batch of a
     // valid lease only.
     batches_.send(true);

@@ -94,6 +94,10 @@ class DirectoryLeases final : public LeaseHolder {
     /// Files whose attributes have changed since. The entries may have the old attributes.
     std::set<FileId> changed;
   };
+  /// Nothing can be lost with the link.
+  bool is_idle() const STDCHK_REQUIRES(engine_lock) {
+    return names_.empty() && returning_.empty() && listings_.empty() && batches_.empty();
+  }
   Status not_now() const STDCHK_REQUIRES(engine_lock);
   Status may_answer() const STDCHK_REQUIRES(engine_lock);
   bool wants(FileId directory, const Plain& plain) const STDCHK_REQUIRES(engine_lock);

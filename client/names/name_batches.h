@@ -69,6 +69,8 @@ class NameBatches {
   bool is_durable(std::uint64_t batch) const STDCHK_REQUIRES(engine_lock) {
     return in_flight_.empty() ? batch <= sent_ : in_flight_.front().count > batch;
   }
+  /// All changes are durable.
+  bool empty() const STDCHK_REQUIRES(engine_lock) { return changes_.empty() && in_flight_.empty(); }
   /// Requests that must not overtake a batch ask this. Any thread.
   bool may_go() const { return !holds_back_; }
   /// Called every 20 ms: sends late changes, and repeats batches whose outcome is unknown.

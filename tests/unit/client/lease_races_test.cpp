@@ -87,6 +87,18 @@ TEST_CASE("a commit during the listing of a new lease stays visible") {
   CHECK(held.first->lookup(directory, "f0")->size_bytes == 1000);
 }
 
+TEST_CASE("a client that has returned its leases loses nothing with its link") {
+  Held held;
+  held.make("a");
+  held.pool.restart_manager();
+  REQUIRE(comes_true([&] { return !held.is_held(); }));
+  REQUIRE(comes_true([&] { return held.first->lookup(held.directory, "a").has_value(); }));
+  held.on_client([&] { held.link->drop_links(); });
+  held.make("b");
+  held.make("c");
+  CHECK(held.losses() == 0);
+}
+
 TEST_CASE("times that were set on an open, empty file stay") {
   Held held;
   auto second = held.pool.connect();
