@@ -244,13 +244,11 @@ void DirectoryLeases::return_now() {
     // Has the manager report what others change, while the kernel may still cache names.
     engine_.call(msg::GetAttributes{engine_.client(), directory}, [](const rpc::Answer&) {});
   }
-  engine_.call(
-      msg::ReturnLease{engine_.client(), holder, directories},
-      [this, directories, holder, losses = losses_](const rpc::Answer& answer) {
-        const Lock lock(engine_.shared().mutex);
-        if (losses == losses_) returned(directories, holder, answer);
-      },
-      {}, [this] { return batches_.may_go(); });
+  engine_.call(msg::ReturnLease{engine_.client(), holder, directories},
+               [this, directories, holder, losses = losses_](const rpc::Answer& answer) {
+                 const Lock lock(engine_.shared().mutex);
+                 if (losses == losses_) returned(directories, holder, answer);
+               });
 }
 
 void DirectoryLeases::returned(const std::vector<FileId>& directories, std::uint64_t holder,

@@ -73,6 +73,7 @@ class DirectoryLeases final : public LeaseHolder {
 
   // LeaseHolder
   void send_changes() override STDCHK_REQUIRES(engine_lock) { batches_.send(); }
+  bool may_go() const override { return batches_.may_go(); }
   void recalled(const std::vector<FileId>& directories) override STDCHK_REQUIRES(engine_lock);
   void file_changed(FileId file) override STDCHK_REQUIRES(engine_lock);
   void registered(bool same, bool same_epoch) override STDCHK_REQUIRES(engine_lock);

@@ -1,5 +1,5 @@
-// Tests what comes at a bad moment in the life of a lease (docs/decisions/0075): while a directory
-// is being listed, or while the manager is away.
+// Tests calls during the listing of a new lease, and while the manager is away
+// (docs/decisions/0075).
 #include <chrono>
 #include <memory>
 #include <string>
@@ -85,6 +85,29 @@ TEST_CASE("a commit during the listing of a new lease stays visible") {
   held.on_client([&] { held.link->plan().delay_ppm = 0; });
   REQUIRE(comes_true([&] { return held.is_held_here(directory); }));
   CHECK(held.first->lookup(directory, "f0")->size_bytes == 1000);
+}
+
+TEST_CASE("no request overtakes a batch that has to be sent again") {
+  StoppableClock own;
+  Held held(&own);
+  auto file = held.first->create(held.directory, "a", writing(), {});
+  REQUIRE(file.has_value());
+  held.hold_messages();
+  REQUIRE((*file)->flush().has_value());
+  std::this_thread::sleep_for(100ms);
+  own.jump(limits::kManagerDeadline - 5s);
+  std::this_thread::sleep_for(100ms);
+  Status done;
+  std::thread writer([&] { done = (*file)->write(0, random_bytes(1000, 1)); });
+  std::this_thread::sleep_for(200ms);
+  own.jump(6s);  // past the batch's deadline only
+  std::this_thread::sleep_for(200ms);
+  held.let_messages_go();
+  writer.join();
+  INFO((done.has_value() ? std::string() : describe(done.error())));
+  CHECK(done.has_value());
+  REQUIRE((*file)->close().has_value());
+  CHECK(held.pool.connect()->lookup_fresh(held.directory, "a")->size_bytes == 1000);
 }
 
 TEST_CASE("a client that has returned its leases loses nothing with its link") {
