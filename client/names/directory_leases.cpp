@@ -223,7 +223,7 @@ void DirectoryLeases::give_back(const std::vector<FileId>& directories) {
   for (const FileId directory : directories) {
     // A lease whose names have not arrived is returned when the manager repeats the recall.
     if (!is_held(directory)) continue;
-    if (settle_) settle_(directory);
+    if (settle_) (void)settle_(directory);
     returning_.insert(directory);
     to_return_.push_back(directory);
     // The next such request would take the lease away again.
@@ -238,6 +238,9 @@ void DirectoryLeases::return_now() {
   if (to_return_.empty()) return;
   batches_.send();
   if (!batches_.may_go() || unproven_ != 0) return;
+  for (const FileId directory : to_return_) {
+    if (settle_ && !settle_(directory)) return;  // tick() tries again
+  }
   const auto directories = std::exchange(to_return_, {});
   const std::uint64_t holder = batches_.holder();
   for (const FileId directory : directories) {

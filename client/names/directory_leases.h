@@ -33,9 +33,9 @@ class DirectoryLeases final : public LeaseHolder {
   static constexpr std::size_t kChangesToAsk = 8;
   static constexpr Duration kChangesWithin = std::chrono::seconds(1);
 
-  /// Has what a file needs before the lease on its directory ends: a session, if it is open and the
-  /// manager does not know it.
-  using Settle = std::function<void(FileId directory)>;
+  /// Gives files what they need before the lease on their directory ends: a session, if they are open
+  /// and the manager does not know them. Returns false while the manager has not answered.
+  using Settle = std::function<bool(FileId directory)>;
 
   explicit DirectoryLeases(Engine& engine);
   ~DirectoryLeases() override;

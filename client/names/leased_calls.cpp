@@ -9,6 +9,19 @@ namespace {
 using Kind = msg::NameChangeKind;
 using Stage = HeldNames::Stage;
 
+/// Says whether the manager has answered.
+bool has_answer(const Engine::Opening& opening) {
+  const std::optional<Status>& status = opening.status;
+  return status.has_value() && (*status || status->error().code != Code::kManagerLost);
+}
+
+/// Says whether a session must be opened: none was, or the open has failed and may succeed now.
+bool needs_session(const EmptyOpen& open) {
+  if (!open.opening) return true;
+  const std::optional<Status>& status = open.opening->status;
+  return status.has_value() && !*status && retry_class(status->error().code) == Retry::kBackOff;
+}
+
 tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.lease"); }
 
 }  // namespace
@@ -22,7 +35,12 @@ LeasedCalls::LeasedCalls(Engine& engine) : engine_(engine), leases_(engine_) {
       const HeldNames::File* const named = leases_.names().file(file);
       if (named != nullptr && named->parent == directory) here.push_back(open);
     }
-    for (const EmptyOpenPtr& open : here) (void)start_session(*open);
+    bool is_settled = true;
+    for (const EmptyOpenPtr& open : here) {
+      if (open->opening && has_answer(*open->opening)) continue;
+      is_settled = !start_session(*open) && is_settled;
+    }
+    return is_settled;
   });
 }
 
@@ -221,7 +239,7 @@ Result<std::optional<Attributes>> LeasedCalls::make(Turn& turn, const msg::NameC
 /// Before an open, empty file loses its name, it gets a session: it may still be written.
 Status LeasedCalls::settle(FileId file) {
   const auto found = empties_.find(file);
-  if (found == empties_.end() || found->second->opening) return {};
+  if (found == empties_.end() || !needs_session(*found->second)) return {};
   EmptyOpen& open = *found->second;
   if (!open.is_stored) add_name(open);
   return start_session(open);
@@ -388,9 +406,10 @@ EmptyOpenPtr LeasedCalls::empty_open(FileId file) const {
 }
 
 Status LeasedCalls::start_session(EmptyOpen& open) {
-  if (open.opening) return {};
+  if (!needs_session(open)) return {};
   HeldNames& names = leases_.names();
   const HeldNames::File* const named = names.file(open.file);
+  if (named != nullptr && named->attributes) open.attributes = *named->attributes;
   msg::OpenSession request;
   if (open.is_stored) {
     request.file = open.file;
@@ -398,21 +417,20 @@ Status LeasedCalls::start_session(EmptyOpen& open) {
     if (named == nullptr) return fail(Code::kFenced, "client.open: the lease is lost");
     request.parent = named->parent;
     request.name = named->name;
-    request.mode = named->attributes->mode;
-    request.uid = named->attributes->uid;
-    request.gid = named->attributes->gid;
+    request.mode = open.attributes.mode;
+    request.uid = open.attributes.uid;
+    request.gid = open.attributes.gid;
     request.number = open.file;
     if (named->times_set != 0) {
       open.times = msg::SetAttributes{};
       open.times->file = open.file;
       open.times->mask = named->times_set;
-      open.times->atime_ns = named->attributes->atime_ns;
-      open.times->mtime_ns = named->attributes->mtime_ns;
+      open.times->atime_ns = open.attributes.atime_ns;
+      open.times->mtime_ns = open.attributes.mtime_ns;
     }
     names.set_stage(open.file, Stage::kPending);
     names.touch(named->parent, leases_.batches().now_ns());
   }
-  if (named != nullptr && named->attributes) open.attributes = *named->attributes;
   names.forget_attributes(open.file);
   open.opening = engine_.open_session(std::move(request));
   return {};

@@ -124,7 +124,8 @@ class LeasedCalls {
       STDCHK_REQUIRES(engine_lock);
   /// Gives the file its name in the pool.
   Status store(EmptyOpen& open) STDCHK_REQUIRES(engine_lock);
-  /// Has the file get a session. Afterwards `opening` is set. Fails when the file is lost.
+  /// Opens a session of the file. Repeats an open that failed with a temporary error. Afterwards
+  /// `opening` is set. Fails when the file is lost.
   Status start_session(EmptyOpen& open) STDCHK_REQUIRES(engine_lock);
   /// The open has ended. A file without a name in the pool is gone.
   void drop(const EmptyOpen& open) STDCHK_REQUIRES(engine_lock);

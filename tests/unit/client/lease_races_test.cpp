@@ -87,6 +87,29 @@ TEST_CASE("a commit during the listing of a new lease stays visible") {
   CHECK(held.first->lookup(directory, "f0")->size_bytes == 1000);
 }
 
+TEST_CASE("an open file without bytes can be used when the manager was away") {
+  StoppableClock own;
+  Held held(&own);
+  auto file = held.first->create(held.directory, "a", writing(), {0640, 3, 4});
+  REQUIRE(file.has_value());
+  held.pool.restart_manager([&] {
+    Status done;
+    std::thread writer([&] { done = (*file)->write(0, random_bytes(1000, 1)); });
+    std::this_thread::sleep_for(300ms);
+    own.jump(limits::kManagerDeadline + 1s);
+    writer.join();
+    CHECK_FALSE(done.has_value());
+  });
+  CHECK(comes_true([&] { return (*file)->write(0, random_bytes(1000, 1)).has_value(); }));
+  REQUIRE((*file)->close().has_value());
+  auto second = held.pool.connect();
+  const auto seen = second->lookup_fresh(held.directory, "a");
+  REQUIRE(seen.has_value());
+  CHECK(seen->size_bytes == 1000);
+  CHECK(seen->mode == 0640);
+  CHECK(seen->id == (*file)->id());
+}
+
 TEST_CASE("no request overtakes a batch that has to be sent again") {
   StoppableClock own;
   Held held(&own);
