@@ -15,9 +15,10 @@
 namespace stdchk::client::test {
 
 /// A Held is a pool, a client that holds a directory, and the directory. `own` is the client's own
-/// clock.
+/// clock. With `drain`, the pool drains there.
 struct Held {
-  explicit Held(Clock* own = nullptr) {
+  explicit Held(Clock* own = nullptr, const std::string& drain = {})
+      : pool(1, 8 * limits::kMiB, Naming::kOff, drain) {
     BlockingFilesystem::Parts parts;
     parts.endpoints.push_back(pool.fabric.make_endpoint("holder", pool.clock));
     auto control = std::make_unique<transport::fault::FaultEndpoint>(
@@ -103,7 +104,7 @@ struct Held {
     });
   }
 
-  Pool pool{1, 8 * limits::kMiB, Naming::kOff};
+  Pool pool;
   StoppableClock delays;  ///< of the client's messages to the manager
   transport::fault::FaultEndpoint* link = nullptr;
   std::unique_ptr<Filesystem> first;

@@ -1,6 +1,9 @@
 // Tests directories that a client holds (docs/decisions/0075), against a real manager in memory.
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -70,6 +73,21 @@ TEST_CASE("nobody sees the old state of a name in a held directory after the new
     CHECK(code_of(held.first->lookup_fresh(held.directory, "a")) == Code::kNotFound);
     std::this_thread::sleep_for(2 * limits::kCacheLease + 100ms);
   }
+}
+
+TEST_CASE("the holder of a directory can ask whether a file is drained") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("stdchk-holder-test." + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  {
+    Held held(nullptr, folder.string());
+    held.make("a");
+    const FileId a = held.first->lookup(held.directory, "a")->id;
+    CHECK(
+        comes_true([&] { return held.first->attributes_fresh(a)->drain == DrainState::kDrained; }));
+    CHECK(held.is_held_here(held.directory));
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("the errors of a holder are those of the manager") {
