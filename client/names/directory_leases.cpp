@@ -235,7 +235,7 @@ void DirectoryLeases::give_back(const std::vector<FileId>& directories) {
 /// Sends the last changes, and then the leases. The link keeps this order, so there is no wait. A
 /// batch whose outcome is unknown must come before them.
 void DirectoryLeases::return_now() {
-  if (to_return_.empty()) return;
+  if (to_return_.empty() || !engine_.registration().manager_up) return;  // tick() tries again
   batches_.send();
   if (!batches_.may_go() || unproven_ != 0) return;
   for (const FileId directory : to_return_) {

@@ -63,17 +63,20 @@ Result<LeasedCalls::Way> LeasedCalls::choose(Turn& turn, Directories directories
     engine_lock.assert_held();
     return leases_.is_held(directory);
   };
-  if (std::ranges::all_of(directories, is_held)) {
-    // Changes that the disk cannot keep up with wait.
-    if (leases_.batches().is_full()) return would_block();
-    return Way::kHere;
-  }
+  if (std::ranges::all_of(directories, is_held)) return Way::kHere;
   if (std::ranges::any_of(directories, is_held)) return fail(to_manager(directories).error());
   for (const FileId directory : directories) {
     leases_.begin(directory);
     turn.directories_.push_back(directory);
   }
   return Way::kManager;
+}
+
+/// Changes wait that the manager's disk cannot keep up with. Look-ups do not.
+Result<LeasedCalls::Way> LeasedCalls::choose_for_change(Turn& turn, Directories directories) {
+  STDCHK_ASSIGN(const Way way, choose(turn, directories));
+  if (way == Way::kHere && leases_.batches().is_full()) return would_block();
+  return way;
 }
 
 /// The manager has to serve the call: returns the leases, and has the call wait for that.
@@ -220,7 +223,7 @@ Result<std::optional<Attributes>> LeasedCalls::set_attributes(const msg::SetAttr
 
 Result<std::optional<Attributes>> LeasedCalls::make(Turn& turn, const msg::NameChange& change) {
   STDCHK_TRY(verify(turn, change.parent, change.name));
-  STDCHK_ASSIGN(const Way way, choose(turn, {change.parent}));
+  STDCHK_ASSIGN(const Way way, choose_for_change(turn, {change.parent}));
   if (way == Way::kManager) return std::nullopt;
   HeldNames& names = leases_.names();
   if (names.find(change.parent, change.name) != nullptr) {
@@ -266,7 +269,7 @@ Status LeasedCalls::check_settled(FileId file) {
 Result<std::optional<std::uint32_t>> LeasedCalls::remove(Turn& turn, FileId parent,
                                                          std::string_view name, bool directory) {
   STDCHK_TRY(verify(turn, parent, name));
-  STDCHK_ASSIGN(const Way way, choose(turn, {parent}));
+  STDCHK_ASSIGN(const Way way, choose_for_change(turn, {parent}));
   if (way == Way::kManager) return std::nullopt;
   STDCHK_TRY(remove_here(parent, name, directory));
   return std::uint32_t{0};
@@ -299,8 +302,9 @@ Result<std::optional<std::uint32_t>> LeasedCalls::rename(Turn& turn, const msg::
   STDCHK_TRY(verify(turn, change.from_parent, change.from_name));
   STDCHK_TRY(verify(turn, change.to_parent, change.to_name));
   const bool is_one = change.from_parent == change.to_parent;
-  STDCHK_ASSIGN(const Way way, is_one ? choose(turn, {change.from_parent})
-                                      : choose(turn, {change.from_parent, change.to_parent}));
+  STDCHK_ASSIGN(const Way way,
+                is_one ? choose_for_change(turn, {change.from_parent})
+                       : choose_for_change(turn, {change.from_parent, change.to_parent}));
   if (way == Way::kManager) return std::nullopt;
   STDCHK_ASSIGN(const std::uint32_t left, rename_here(change));
   return left;
@@ -345,7 +349,7 @@ Result<std::optional<LeasedCalls::Created>> LeasedCalls::create(Turn& turn, File
                                                                 std::string_view name,
                                                                 bool exclusive, Owner owner) {
   STDCHK_TRY(verify(turn, parent, name));
-  STDCHK_ASSIGN(const Way way, choose(turn, {parent}));
+  STDCHK_ASSIGN(const Way way, choose_for_change(turn, {parent}));
   if (way == Way::kManager) return std::nullopt;
   HeldNames& names = leases_.names();
   Created out;

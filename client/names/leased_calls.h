@@ -136,6 +136,7 @@ class LeasedCalls {
   using Directories = std::initializer_list<FileId>;
 
   Result<Way> choose(Turn& turn, Directories directories) STDCHK_REQUIRES(engine_lock);
+  Result<Way> choose_for_change(Turn& turn, Directories directories) STDCHK_REQUIRES(engine_lock);
   Status to_manager(const std::vector<FileId>& directories) STDCHK_REQUIRES(engine_lock);
   Result<FileId> take_number() STDCHK_REQUIRES(engine_lock);
   Status check_new_name(FileId parent, std::string_view name) STDCHK_REQUIRES(engine_lock);

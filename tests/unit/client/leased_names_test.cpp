@@ -320,6 +320,18 @@ TEST_CASE("changes wait while an earlier change is not in the journal for long")
   held.pool.delay_journal({});
 }
 
+TEST_CASE("look-ups do not wait for an earlier change") {
+  Held held;
+  held.pool.delay_journal(1s);
+  held.make("a");
+  std::this_thread::sleep_for(2 * NameBatches::kUnsyncedAgeMax);
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(held.first->lookup(held.directory, "a").has_value());
+  CHECK(held.first->read_directory(held.directory)->size() == 1);
+  CHECK(std::chrono::steady_clock::now() - began < 400ms);
+  held.pool.delay_journal({});
+}
+
 TEST_CASE("the last changes of a client are stored when it ends") {
   Held held;
   for (int i = 0; i < 50; ++i) held.make("f" + std::to_string(i));
