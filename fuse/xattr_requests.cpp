@@ -62,6 +62,11 @@ void XattrRequests::get(fuse_req_t request, fuse_ino_t number, const char* name,
       return reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
     }
     Attributes now = entries_.view(*node);
+    // A mount that holds the directory does not hear when its files are drained.
+    if (name == kXattrDrained && now.drain == DrainState::kPending) {
+      const auto fresh = filesystem_.attributes_fresh(node->file);
+      if (fresh.has_value()) now.drain = fresh->drain;
+    }
     std::string version = std::to_string(now.version);
     return reply_sized(request, name == kXattrVersion ? version : drain_name(now.drain), size);
   }

@@ -70,6 +70,7 @@ void BlockingNames::forget(FileId parent, std::string_view name, FileId file) {
 }
 
 Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
+  STDCHK_TRY(check_name(name));
   LeasedNames::Turn turn(leased());
   if (leased_ != nullptr) {
     STDCHK_ASSIGN(const auto found, leased_->lookup(turn, parent, name));
@@ -115,6 +116,7 @@ Result<Attributes> BlockingNames::attributes_of(const LeasedNames::Found& found)
 }
 
 Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view name) {
+  STDCHK_TRY(check_name(name));
   LeasedNames::Turn turn(leased());
   if (leased_ != nullptr) {
     STDCHK_ASSIGN(const auto found, leased_->lookup(turn, parent, name));
@@ -252,12 +254,15 @@ Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& chang
     STDCHK_ASSIGN(const auto changed, leased_->set_attributes(change));
     if (changed.has_value()) return *changed;
   }
-  STDCHK_ASSIGN(const auto reply, ask_for(change));
+  const auto reply = ask_for(change);
   {
+    // A lease may have begun since. The manager may have executed a request that failed.
     const Lock lock(engine().shared().mutex);
-    engine().metadata().put(reply.attributes);
+    engine().leases().file_changed(change.file);
+    if (reply.has_value()) engine().metadata().put(reply->attributes);
   }
-  return with_session_state(reply.attributes);
+  if (!reply.has_value()) return fail(reply.error());
+  return with_session_state(reply->attributes);
 }
 
 /// Asks for a new file or folder. Drops a negative cache entry for its name, and caches its
@@ -387,9 +392,9 @@ Status BlockingNames::set_xattr(const msg::SetXattr& change) {
   const bool may_rule = change.name.starts_with("user.stdchk.");
   if (leased_ != nullptr && may_rule) STDCHK_TRY(leased_->leave_all());
   auto reply = ask_for(change);
-  if (!reply.has_value()) return fail(reply.error());
   const Lock lock(engine().shared().mutex);
-  if (leased_ != nullptr) leased_->calls().forget_attributes(change.file);
+  engine().leases().file_changed(change.file);
+  if (!reply.has_value()) return fail(reply.error());
   engine().metadata().forget_file(change.file);
   return {};
 }

@@ -23,6 +23,7 @@ class BlockingNames : public BlockingQuestions {
   Result<Attributes> lookup(FileId parent, std::string_view name) override;
   Result<Attributes> lookup_fresh(FileId parent, std::string_view name) override;
   Result<Attributes> attributes(FileId file) override;
+  Result<Attributes> attributes_fresh(FileId file) override STDCHK_EXCLUDES(engine_lock);
   Result<Attributes> resolve(std::string_view path) override;
   Result<std::vector<msg::DirectoryEntry>> read_directory(FileId directory) override;
   Result<Attributes> set_attributes(const msg::SetAttributes& change) override;
@@ -49,8 +50,6 @@ class BlockingNames : public BlockingQuestions {
   Status sync_names() { return leased_ == nullptr ? Status{} : leased_->sync(); }
   /// See name_leasing.h.
   Status sync_names(FileId about) STDCHK_EXCLUDES(engine_lock);
-  /// Returns what the manager says now, without what this process has not committed.
-  Result<Attributes> attributes_fresh(FileId file) STDCHK_EXCLUDES(engine_lock);
 
  protected:
   explicit BlockingNames(Clock& clock) : BlockingQuestions(clock) {}

@@ -47,7 +47,12 @@ Result<BlockingFile*> EmptyFile::with_session() const {
   file_ = std::make_unique<BlockingFile>(filesystem_, std::move(session), append_, opened_);
   file_->set_changed(created);
   names_.calls().drop(*open_);
-  return file_.get();
+  BlockingFile* const file = file_.get();
+  if (const auto times = std::exchange(open_->times, std::nullopt)) {
+    const Unlocked unlocked(lock);
+    STDCHK_TRY(filesystem_.set_attributes(*times));
+  }
+  return file;
 }
 
 Attributes EmptyFile::attributes() const {

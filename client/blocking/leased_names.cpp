@@ -123,7 +123,9 @@ Status LeasedNames::store(EmptyOpen& open) {
 Status LeasedNames::settle_name(FileId parent, std::string_view name) {
   Lock lock(engine_.shared().mutex);
   STDCHK_ASSIGN(const EmptyOpenPtr open, calls_.begin_settling(parent, name));
-  return open == nullptr ? Status{} : wait_for_session(lock, open);
+  if (open == nullptr) return {};
+  const auto opening = open->opening;
+  return wait_for_answer(lock, opening);
 }
 
 Status LeasedNames::settle(FileId file) {
@@ -131,19 +133,19 @@ Status LeasedNames::settle(FileId file) {
   const EmptyOpenPtr open = calls_.empty_open(file);
   if (open == nullptr) return {};
   STDCHK_TRY(calls_.start_session(*open));
-  STDCHK_TRY(wait_for_session(lock, open));
-  return *open->opening->status;
+  const auto opening = open->opening;
+  STDCHK_TRY(wait_for_answer(lock, opening));
+  return *opening->status;
 }
 
-/// An error of the open is left to those who use the file.
-Status LeasedNames::wait_for_session(Lock& lock, const EmptyOpenPtr& open) {
+/// An error of the open is left to those who use the file. Another thread may open anew meanwhile.
+Status LeasedNames::wait_for_answer(Lock& lock, const std::shared_ptr<Engine::Opening>& opening) {
   return questions_.wait(
       lock, questions_.deadline(),
       [&]() STDCHK_REQUIRES(engine_lock) -> Status {
-        return open->opening->status.has_value() ? Status{}
-                                                 : fail(Code::kWouldBlock, "client.open");
+        return opening->status.has_value() ? Status{} : fail(Code::kWouldBlock, "client.open");
       },
-      &open->opening->answered);
+      &opening->answered);
 }
 
 }  // namespace stdchk::client

@@ -58,7 +58,8 @@ class LeasedNames {
   Result<T> wait_for(const std::function<Result<T>()>& step);
   Status wait(const std::function<Status()>& step);
   Status settle_name(FileId parent, std::string_view name);
-  Status wait_for_session(Lock& lock, const EmptyOpenPtr& open) STDCHK_REQUIRES(engine_lock);
+  Status wait_for_answer(Lock& lock, const std::shared_ptr<Engine::Opening>& opening)
+      STDCHK_REQUIRES(engine_lock);
 
   BlockingQuestions& questions_;
   Engine& engine_;

@@ -31,7 +31,7 @@ Engine::Engine(Reactor& reactor, transport::Endpoint& control,
           [this] { (void)reactor_.post([this] { pump(); }); }),
       queue_(shared_, reactor, [this] { pump(); }),
       sessions_(shared_),
-      services_({shared_, reactor.clock(), maps_, queue_, sessions_}, state_),
+      services_({shared_, reactor.clock(), maps_, queue_, sessions_, leases_}, state_),
       opener_(
           services_, sessions_,
           [this](msg::Request request, std::function<void(rpc::Answer)> done,
@@ -95,6 +95,7 @@ void Engine::watch_manager() {
     }
   }
   if (left_behind) pump();
+  manager_.send_held();
   watch_.timer = reactor_.schedule_after(20ms, [this] { watch_manager(); });
 }
 
@@ -314,6 +315,9 @@ void Engine::pump() {
     maps_.collect();
     batch = queue_.take();
     for (Work::Call& call : batch.calls) sessions_.follow(call);
+    for (Work::Call& call : batch.planned.calls) {
+      if (std::holds_alternative<msg::Commit>(call.request)) call.may_go = leases_.may_go();
+    }
   }
   for (auto& planned : batch.planned.write) {
     ChunkWrite& write = *planned;
@@ -330,7 +334,7 @@ void Engine::pump() {
     // A writer repeats its request for space, so this deadline may be short.
     const bool place = std::holds_alternative<msg::Place>(call.request);
     const Duration deadline = place ? limits::kCallDeadline : limits::kManagerDeadline;
-    manager_.call(std::move(call.request), deadline, std::move(call.done));
+    manager_.call(std::move(call.request), deadline, std::move(call.done), std::move(call.may_go));
   }
   for (Work::Search& search : batch.planned.search) hasher_.search_later(std::move(search));
   for (auto& chunks : batch.planned.hash) hasher_.hash_later(std::move(chunks));

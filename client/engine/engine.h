@@ -108,6 +108,7 @@ class Engine final : private ManagerListener {
             std::function<void(rpc::Answer)> late = {}, std::function<bool()> may_go = {})
       STDCHK_REQUIRES(engine_lock) {
     leases_.send_changes();
+    if (!may_go) may_go = leases_.may_go();
     queue_.call({std::move(request), std::move(done), std::move(may_go), std::move(late)});
   }
   using Opening = SessionOpener::Opening;

@@ -20,8 +20,14 @@ class LeaseHolder {
   virtual ~LeaseHolder() = default;
   /// Called before each request of a client: sends the collected changes first.
   virtual void send_changes() STDCHK_REQUIRES(engine_lock) = 0;
+  /// Says whether a request of this client may be sent. Requests wait while a batch of changes has to
+  /// be repeated. Any thread, with the lock or without.
+  virtual bool may_go() const = 0;
   /// The manager wants these directories back.
   virtual void recalled(const std::vector<FileId>& directories) STDCHK_REQUIRES(engine_lock) = 0;
+  /// Called when the manager has changed the file's attributes outside of batches: for a commit, or
+  /// for another request of this client. The file may be a directory.
+  virtual void file_changed(FileId file) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called after each registration. `same`: the manager still has this client's sessions.
   /// `same_epoch`: the manager did not restart.
   virtual void registered(bool same, bool same_epoch) STDCHK_REQUIRES(engine_lock) = 0;
@@ -42,6 +48,15 @@ class LeaseLink {
   /// Sends the collected changes before the request that follows.
   void send_changes() STDCHK_REQUIRES(engine_lock) {
     if (holder_ != nullptr) holder_->send_changes();
+  }
+  /// Returns the function that says whether a request may be sent. Empty: each may.
+  std::function<bool()> may_go() const STDCHK_REQUIRES(engine_lock) {
+    if (holder_ == nullptr) return {};
+    return [holder = holder_] { return holder->may_go(); };
+  }
+  /// Says that the manager has changed the file's attributes outside of batches.
+  void file_changed(FileId file) STDCHK_REQUIRES(engine_lock) {
+    if (holder_ != nullptr) holder_->file_changed(file);
   }
   /// Runs `work` on the reactor's thread after `delay`, without the lock. Returns false when the
   /// reactor's queue is full. Any thread.

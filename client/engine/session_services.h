@@ -1,6 +1,7 @@
 #pragma once
 
 #include "client/engine/client_state.h"
+#include "client/engine/lease_holder.h"
 #include "client/engine/session_table.h"
 #include "client/engine/work_queue.h"
 #include "client/net/shared.h"
@@ -20,6 +21,7 @@ class SessionServices final : public SessionHost {
     MapStore& maps;
     WorkQueue& queue;
     SessionTable& sessions;
+    LeaseLink& leases;
   };
   SessionServices(const Parts& parts, ClientState& state) : parts_(parts), state_(state) {}
 
@@ -58,6 +60,7 @@ class SessionServices final : public SessionHost {
     parts_.queue.schedule_after(session, delay);
   }
   void committed(const msg::Commit::Reply& reply) override STDCHK_REQUIRES(engine_lock) {
+    parts_.leases.file_changed(reply.attributes.id);
     state_.metadata.put(reply.attributes);
     if (reply.directory.id) state_.metadata.put(reply.directory);
   }

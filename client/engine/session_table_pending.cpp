@@ -70,7 +70,8 @@ SessionPtr SessionTable::pending_of(const msg::Request& request) const {
 void SessionTable::follow(Work::Call& call) {
   const SessionPtr about = pending_of(call.request);
   if (about == nullptr) return;
-  call.may_go = [this, weak = std::weak_ptr(about)] {
+  call.may_go = [this, weak = std::weak_ptr(about), before = std::move(call.may_go)] {
+    if (before && !before()) return false;
     const Lock lock(shared_.mutex);
     const SessionPtr known = weak.lock();
     return known == nullptr || !known->resumer().is_unknown();

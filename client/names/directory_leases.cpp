@@ -157,10 +157,12 @@ void DirectoryLeases::asked(FileId directory, const rpc::Answer& answer) {
                  const auto* attributes = reply_of<msg::GetAttributes>(got);
                  if (attributes != nullptr) listing->directory.attributes = attributes->attributes;
                });
+  listings_[directory] = listing;
   list(directory, std::move(listing));
 }
 
 void DirectoryLeases::refused(FileId directory) {
+  listings_.erase(directory);
   Plain& plain = plain_[directory];
   plain.asking = false;
   plain.back_off = std::clamp(2 * plain.back_off, kAskBackOffMin, kAskBackOffMax);
@@ -198,10 +200,20 @@ void DirectoryLeases::listed(FileId directory, std::shared_ptr<Listing> listing,
 
 void DirectoryLeases::hold(FileId directory, Listing& listing) {
   plain_.erase(directory);
+  listings_.erase(directory);
   names_.add(std::move(listing.directory), listing.entries,
              [this](FileId file)
                  STDCHK_REQUIRES(engine_lock) { return engine_.sessions().find(file) != nullptr; });
+  for (const FileId file : listing.changed) file_changed(file);
   changed_.notify_all();
+}
+
+/// Calls ask the manager for the file's attributes from now on. The attributes of a held directory
+/// must be known here, so such a lease is returned.
+void DirectoryLeases::file_changed(FileId file) {
+  for (const auto& [directory, listing] : listings_) listing->changed.insert(file);
+  names_.forget_attributes(file);
+  give_back({file});
 }
 
 // ---- returning --------------------------------------------------------------------------------
@@ -226,7 +238,7 @@ void DirectoryLeases::give_back(const std::vector<FileId>& directories) {
   for (const FileId directory : directories) {
     // A lease whose names have not arrived is returned when the manager repeats the recall.
     if (!is_held(directory)) continue;
-    if (settle_) settle_(directory);
+    if (settle_) (void)settle_(directory);
     returning_.insert(directory);
     to_return_.push_back(directory);
     // The next such request would take the lease away again.
@@ -238,22 +250,23 @@ void DirectoryLeases::give_back(const std::vector<FileId>& directories) {
 /// Sends the last changes, and then the leases. The link keeps this order, so there is no wait. A
 /// batch whose outcome is unknown must come before them.
 void DirectoryLeases::return_now() {
-  if (to_return_.empty()) return;
+  if (to_return_.empty() || !engine_.registration().manager_up) return;  // tick() tries again
   batches_.send();
   if (!batches_.may_go() || unproven_ != 0) return;
+  for (const FileId directory : to_return_) {
+    if (settle_ && !settle_(directory)) return;  // tick() tries again
+  }
   const auto directories = std::exchange(to_return_, {});
   const std::uint64_t holder = batches_.holder();
   for (const FileId directory : directories) {
     // Has the manager report what others change, while the kernel may still cache names.
     engine_.call(msg::GetAttributes{engine_.client(), directory}, [](const rpc::Answer&) {});
   }
-  engine_.call(
-      msg::ReturnLease{engine_.client(), holder, directories},
-      [this, directories, holder, losses = losses_](const rpc::Answer& answer) {
-        const Lock lock(engine_.shared().mutex);
-        if (losses == losses_) returned(directories, holder, answer);
-      },
-      {}, [this] { return batches_.may_go(); });
+  engine_.call(msg::ReturnLease{engine_.client(), holder, directories},
+               [this, directories, holder, losses = losses_](const rpc::Answer& answer) {
+                 const Lock lock(engine_.shared().mutex);
+                 if (losses == losses_) returned(directories, holder, answer);
+               });
 }
 
 void DirectoryLeases::returned(const std::vector<FileId>& directories, std::uint64_t holder,
@@ -280,6 +293,8 @@ void DirectoryLeases::registered(bool same, bool same_epoch) {
   if (!same && same_epoch) return batches_.lose();
   if (batches_.holder() == 0) return;
   if (same) {
+    // A restarted manager has ended the holder's number with its last lease.
+    if (is_idle()) return;
     // The leases may have ended while the link was lost. The manager answers a batch of a
     // valid lease only.
     batches_.send(true);

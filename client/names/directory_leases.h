@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -32,9 +33,9 @@ class DirectoryLeases final : public LeaseHolder {
   static constexpr std::size_t kChangesToAsk = 8;
   static constexpr Duration kChangesWithin = std::chrono::seconds(1);
 
-  /// Has what a file needs before the lease on its directory ends: a session, if it is open and the
-  /// manager does not know it.
-  using Settle = std::function<void(FileId directory)>;
+  /// Gives files what they need before the lease on their directory ends: a session, if they are open
+  /// and the manager does not know them. Returns false while the manager has not answered.
+  using Settle = std::function<bool(FileId directory)>;
 
   explicit DirectoryLeases(Engine& engine);
   ~DirectoryLeases() override;
@@ -72,7 +73,9 @@ class DirectoryLeases final : public LeaseHolder {
 
   // LeaseHolder
   void send_changes() override STDCHK_REQUIRES(engine_lock) { batches_.send(); }
+  bool may_go() const override { return batches_.may_go(); }
   void recalled(const std::vector<FileId>& directories) override STDCHK_REQUIRES(engine_lock);
+  void file_changed(FileId file) override STDCHK_REQUIRES(engine_lock);
   void registered(bool same, bool same_epoch) override STDCHK_REQUIRES(engine_lock);
   void tick() override STDCHK_REQUIRES(engine_lock);
 
@@ -89,7 +92,13 @@ class DirectoryLeases final : public LeaseHolder {
   struct Listing {
     HeldNames::Directory directory;
     std::vector<msg::DirectoryEntry> entries;
+    /// Files whose attributes have changed since. The entries may have the old attributes.
+    std::set<FileId> changed;
   };
+  /// Nothing can be lost with the link.
+  bool is_idle() const STDCHK_REQUIRES(engine_lock) {
+    return names_.empty() && returning_.empty() && listings_.empty() && batches_.empty();
+  }
   Status not_now() const STDCHK_REQUIRES(engine_lock);
   Status may_answer() const STDCHK_REQUIRES(engine_lock);
   bool wants(FileId directory, const Plain& plain) const STDCHK_REQUIRES(engine_lock);
@@ -114,6 +123,7 @@ class DirectoryLeases final : public LeaseHolder {
   NameBatches batches_;
   Settle settle_ STDCHK_GUARDED_BY(engine_lock);
   std::unordered_map<FileId, Plain> plain_ STDCHK_GUARDED_BY(engine_lock);
+  std::map<FileId, std::shared_ptr<Listing>> listings_ STDCHK_GUARDED_BY(engine_lock);
   /// Leases that are on their way back. The table names_ keeps their names until the manager
   /// answers.
   std::set<FileId> returning_ STDCHK_GUARDED_BY(engine_lock);

@@ -10,6 +10,9 @@
 namespace stdchk::client {
 namespace {
 
+constexpr std::uint32_t kTimes = static_cast<std::uint32_t>(msg::SetMask::kAtime) |
+                                 static_cast<std::uint32_t>(msg::SetMask::kMtime);
+
 bool has(const msg::NameChange& change, msg::SetMask bit) {
   return (change.mask & static_cast<std::uint32_t>(bit)) != 0;
 }
@@ -133,7 +136,7 @@ const HeldNames::File& HeldNames::make_file(const msg::NameChange& change, std::
   return files_.at(change.file);
 }
 
-msg::NameChange HeldNames::store(FileId id, std::int64_t now_ns, bool drains) {
+std::vector<msg::NameChange> HeldNames::store(FileId id, std::int64_t now_ns, bool drains) {
   File& file = files_.at(id);
   STDCHK_ASSERT(file.stage == Stage::kEmpty && file.attributes.has_value());
   file.stage = Stage::kStored;
@@ -143,6 +146,13 @@ msg::NameChange HeldNames::store(FileId id, std::int64_t now_ns, bool drains) {
   if (is_as_created && directories_.at(file.parent).attributes.mtime_ns <= attributes.mtime_ns) {
     now_ns = attributes.mtime_ns;
   }
+  msg::NameChange times;
+  times.kind = msg::NameChangeKind::kAttributes;
+  times.file = id;
+  times.mask = std::exchange(file.times_set, 0U);
+  times.atime_ns = attributes.atime_ns;
+  times.mtime_ns = attributes.mtime_ns;
+  times.time_ns = now_ns;
   attributes.version = 1;
   attributes.atime_ns = attributes.mtime_ns = attributes.ctime_ns = now_ns;
   attributes.drain = drains ? DrainState::kPending : DrainState::kNone;
@@ -156,7 +166,10 @@ msg::NameChange HeldNames::store(FileId id, std::int64_t now_ns, bool drains) {
   change.uid = attributes.uid;
   change.gid = attributes.gid;
   change.time_ns = now_ns;
-  return change;
+  if (times.mask == 0) return {change};
+  // The manager gives a new file the times of its change. So the times that were set come behind it.
+  apply(times, attributes);
+  return {change, times};
 }
 
 Attributes HeldNames::make(const msg::NameChange& change) {
@@ -205,9 +218,10 @@ void HeldNames::change_attributes(const msg::NameChange& change) {
   const auto held = directories_.find(change.file);
   if (held != directories_.end()) return apply(change, held->second.attributes);
   const auto named = files_.find(change.file);
-  if (named != files_.end() && named->second.attributes.has_value()) {
-    apply(change, *named->second.attributes);
-  }
+  if (named == files_.end() || !named->second.attributes.has_value()) return;
+  File& file = named->second;
+  apply(change, *file.attributes);
+  if (file.stage == Stage::kEmpty) file.times_set |= change.mask & kTimes;
 }
 
 }  // namespace stdchk::client

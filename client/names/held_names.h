@@ -38,6 +38,8 @@ class HeldNames {
     Stage stage = Stage::kStored;
     /// Unset: only the manager knows them.
     std::optional<Attributes> attributes;
+    /// The times of an empty file that were set: kAtime, kMtime.
+    std::uint32_t times_set = 0;
   };
   struct Directory {
     Names names;
@@ -71,8 +73,8 @@ class HeldNames {
   // ---- changes at the time `now_ns`. The directories must be held.
   /// Makes a file that the manager does not know yet.
   const File& make_file(const msg::NameChange& change, std::int64_t now_ns);
-  /// Makes the name of an empty file known: returns the change for the batch.
-  msg::NameChange store(FileId file, std::int64_t now_ns, bool drains);
+  /// Makes the name of an empty file known: returns the changes for the batch.
+  std::vector<msg::NameChange> store(FileId file, std::int64_t now_ns, bool drains);
   /// Makes a directory, which is held when the change says so, or a symbolic link.
   Attributes make(const msg::NameChange& change);
   void remove(const msg::NameChange& change);

@@ -9,6 +9,19 @@ namespace {
 using Kind = msg::NameChangeKind;
 using Stage = HeldNames::Stage;
 
+/// Says whether the manager has answered.
+bool has_answer(const Engine::Opening& opening) {
+  const std::optional<Status>& status = opening.status;
+  return status.has_value() && (*status || status->error().code != Code::kManagerLost);
+}
+
+/// Says whether a session must be opened: none was, or the open has failed and may succeed now.
+bool needs_session(const EmptyOpen& open) {
+  if (!open.opening) return true;
+  const std::optional<Status>& status = open.opening->status;
+  return status.has_value() && !*status && retry_class(status->error().code) == Retry::kBackOff;
+}
+
 tl::unexpected<Error> would_block() { return fail(Code::kWouldBlock, "client.lease"); }
 
 }  // namespace
@@ -22,7 +35,12 @@ LeasedCalls::LeasedCalls(Engine& engine) : engine_(engine), leases_(engine_) {
       const HeldNames::File* const named = leases_.names().file(file);
       if (named != nullptr && named->parent == directory) here.push_back(open);
     }
-    for (const EmptyOpenPtr& open : here) (void)start_session(*open);
+    bool is_settled = true;
+    for (const EmptyOpenPtr& open : here) {
+      if (open->opening && has_answer(*open->opening)) continue;
+      is_settled = !start_session(*open) && is_settled;
+    }
+    return is_settled;
   });
 }
 
@@ -45,17 +63,20 @@ Result<LeasedCalls::Way> LeasedCalls::choose(Turn& turn, Directories directories
     engine_lock.assert_held();
     return leases_.is_held(directory);
   };
-  if (std::ranges::all_of(directories, is_held)) {
-    // Changes that the disk cannot keep up with wait.
-    if (leases_.batches().is_full()) return would_block();
-    return Way::kHere;
-  }
+  if (std::ranges::all_of(directories, is_held)) return Way::kHere;
   if (std::ranges::any_of(directories, is_held)) return fail(to_manager(directories).error());
   for (const FileId directory : directories) {
     leases_.begin(directory);
     turn.directories_.push_back(directory);
   }
   return Way::kManager;
+}
+
+/// Changes wait that the manager's disk cannot keep up with. Look-ups do not.
+Result<LeasedCalls::Way> LeasedCalls::choose_for_change(Turn& turn, Directories directories) {
+  STDCHK_ASSIGN(const Way way, choose(turn, directories));
+  if (way == Way::kHere && leases_.batches().is_full()) return would_block();
+  return way;
 }
 
 /// The manager has to serve the call: returns the leases, and has the call wait for that.
@@ -84,6 +105,13 @@ msg::NameChange LeasedCalls::change_of(Kind kind, FileId parent, std::string_vie
 }
 
 void LeasedCalls::add(msg::NameChange change) { leases_.batches().add(std::move(change)); }
+
+void LeasedCalls::add_name(EmptyOpen& open) {
+  for (auto& change : leases_.names().store(open.file, leases_.batches().now_ns(), drains())) {
+    add(std::move(change));
+  }
+  open.is_stored = true;
+}
 
 bool LeasedCalls::drains() { return !engine_.config().drain_directory.empty(); }
 
@@ -195,7 +223,7 @@ Result<std::optional<Attributes>> LeasedCalls::set_attributes(const msg::SetAttr
 
 Result<std::optional<Attributes>> LeasedCalls::make(Turn& turn, const msg::NameChange& change) {
   STDCHK_TRY(verify(turn, change.parent, change.name));
-  STDCHK_ASSIGN(const Way way, choose(turn, {change.parent}));
+  STDCHK_ASSIGN(const Way way, choose_for_change(turn, {change.parent}));
   if (way == Way::kManager) return std::nullopt;
   HeldNames& names = leases_.names();
   if (names.find(change.parent, change.name) != nullptr) {
@@ -214,10 +242,9 @@ Result<std::optional<Attributes>> LeasedCalls::make(Turn& turn, const msg::NameC
 /// Before an open, empty file loses its name, it gets a session: it may still be written.
 Status LeasedCalls::settle(FileId file) {
   const auto found = empties_.find(file);
-  if (found == empties_.end() || found->second->opening) return {};
+  if (found == empties_.end() || !needs_session(*found->second)) return {};
   EmptyOpen& open = *found->second;
-  if (!open.is_stored) add(leases_.names().store(file, leases_.batches().now_ns(), drains()));
-  open.is_stored = true;
+  if (!open.is_stored) add_name(open);
   return start_session(open);
 }
 
@@ -242,7 +269,7 @@ Status LeasedCalls::check_settled(FileId file) {
 Result<std::optional<std::uint32_t>> LeasedCalls::remove(Turn& turn, FileId parent,
                                                          std::string_view name, bool directory) {
   STDCHK_TRY(verify(turn, parent, name));
-  STDCHK_ASSIGN(const Way way, choose(turn, {parent}));
+  STDCHK_ASSIGN(const Way way, choose_for_change(turn, {parent}));
   if (way == Way::kManager) return std::nullopt;
   STDCHK_TRY(remove_here(parent, name, directory));
   return std::uint32_t{0};
@@ -275,8 +302,9 @@ Result<std::optional<std::uint32_t>> LeasedCalls::rename(Turn& turn, const msg::
   STDCHK_TRY(verify(turn, change.from_parent, change.from_name));
   STDCHK_TRY(verify(turn, change.to_parent, change.to_name));
   const bool is_one = change.from_parent == change.to_parent;
-  STDCHK_ASSIGN(const Way way, is_one ? choose(turn, {change.from_parent})
-                                      : choose(turn, {change.from_parent, change.to_parent}));
+  STDCHK_ASSIGN(const Way way,
+                is_one ? choose_for_change(turn, {change.from_parent})
+                       : choose_for_change(turn, {change.from_parent, change.to_parent}));
   if (way == Way::kManager) return std::nullopt;
   STDCHK_ASSIGN(const std::uint32_t left, rename_here(change));
   return left;
@@ -321,7 +349,7 @@ Result<std::optional<LeasedCalls::Created>> LeasedCalls::create(Turn& turn, File
                                                                 std::string_view name,
                                                                 bool exclusive, Owner owner) {
   STDCHK_TRY(verify(turn, parent, name));
-  STDCHK_ASSIGN(const Way way, choose(turn, {parent}));
+  STDCHK_ASSIGN(const Way way, choose_for_change(turn, {parent}));
   if (way == Way::kManager) return std::nullopt;
   HeldNames& names = leases_.names();
   Created out;
@@ -338,7 +366,7 @@ Result<std::optional<LeasedCalls::Created>> LeasedCalls::create(Turn& turn, File
   made.uid = owner.uid;
   made.gid = owner.gid;
   out.attributes = *names.make_file(made, made.time_ns).attributes;
-  out.made = std::make_shared<EmptyOpen>(EmptyOpen{number, false, out.attributes, nullptr});
+  out.made = std::make_shared<EmptyOpen>(EmptyOpen{number, false, out.attributes, {}, nullptr});
   empties_[number] = out.made;
   return out;
 }
@@ -382,9 +410,10 @@ EmptyOpenPtr LeasedCalls::empty_open(FileId file) const {
 }
 
 Status LeasedCalls::start_session(EmptyOpen& open) {
-  if (open.opening) return {};
+  if (!needs_session(open)) return {};
   HeldNames& names = leases_.names();
   const HeldNames::File* const named = names.file(open.file);
+  if (named != nullptr && named->attributes) open.attributes = *named->attributes;
   msg::OpenSession request;
   if (open.is_stored) {
     request.file = open.file;
@@ -392,14 +421,20 @@ Status LeasedCalls::start_session(EmptyOpen& open) {
     if (named == nullptr) return fail(Code::kFenced, "client.open: the lease is lost");
     request.parent = named->parent;
     request.name = named->name;
-    request.mode = named->attributes->mode;
-    request.uid = named->attributes->uid;
-    request.gid = named->attributes->gid;
+    request.mode = open.attributes.mode;
+    request.uid = open.attributes.uid;
+    request.gid = open.attributes.gid;
     request.number = open.file;
+    if (named->times_set != 0) {
+      open.times = msg::SetAttributes{};
+      open.times->file = open.file;
+      open.times->mask = named->times_set;
+      open.times->atime_ns = open.attributes.atime_ns;
+      open.times->mtime_ns = open.attributes.mtime_ns;
+    }
     names.set_stage(open.file, Stage::kPending);
     names.touch(named->parent, leases_.batches().now_ns());
   }
-  if (named != nullptr && named->attributes) open.attributes = *named->attributes;
   names.forget_attributes(open.file);
   open.opening = engine_.open_session(std::move(request));
   return {};
@@ -412,9 +447,8 @@ Status LeasedCalls::store(EmptyOpen& open) {
   }
   STDCHK_TRY(leases_.may_answer_about(open.file));
   if (leases_.batches().is_full()) return would_block();
-  add(leases_.names().store(open.file, leases_.batches().now_ns(), drains()));
+  add_name(open);
   open.attributes = *leases_.names().attributes(open.file);
-  open.is_stored = true;
   return {};
 }
 

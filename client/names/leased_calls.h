@@ -18,6 +18,8 @@ struct EmptyOpen {
   FileId file;
   bool is_stored = false;  ///< a batch, or the manager, has its name
   Attributes attributes;   ///< the last that were known
+  /// The times that were set before the file got a session. Its user sends them behind the open.
+  std::optional<msg::SetAttributes> times;
   /// Set when the file gets a session.
   std::shared_ptr<Engine::Opening> opening;
 };
@@ -104,6 +106,8 @@ class LeasedCalls {
   void forget_attributes(FileId file) STDCHK_REQUIRES(engine_lock) {
     leases_.names().forget_attributes(file);
   }
+  /// The manager has changed attributes of the file, or of the directory, for this client.
+  void file_changed(FileId file) STDCHK_REQUIRES(engine_lock) { leases_.file_changed(file); }
   bool is_held(FileId directory) const STDCHK_REQUIRES(engine_lock) {
     return leases_.is_held(directory);
   }
@@ -120,7 +124,8 @@ class LeasedCalls {
       STDCHK_REQUIRES(engine_lock);
   /// Gives the file its name in the pool.
   Status store(EmptyOpen& open) STDCHK_REQUIRES(engine_lock);
-  /// Has the file get a session. Afterwards `opening` is set. Fails when the file is lost.
+  /// Opens a session of the file. Repeats an open that failed with a temporary error. Afterwards
+  /// `opening` is set. Fails when the file is lost.
   Status start_session(EmptyOpen& open) STDCHK_REQUIRES(engine_lock);
   /// The open has ended. A file without a name in the pool is gone.
   void drop(const EmptyOpen& open) STDCHK_REQUIRES(engine_lock);
@@ -131,6 +136,7 @@ class LeasedCalls {
   using Directories = std::initializer_list<FileId>;
 
   Result<Way> choose(Turn& turn, Directories directories) STDCHK_REQUIRES(engine_lock);
+  Result<Way> choose_for_change(Turn& turn, Directories directories) STDCHK_REQUIRES(engine_lock);
   Status to_manager(const std::vector<FileId>& directories) STDCHK_REQUIRES(engine_lock);
   Result<FileId> take_number() STDCHK_REQUIRES(engine_lock);
   Status check_new_name(FileId parent, std::string_view name) STDCHK_REQUIRES(engine_lock);
@@ -144,6 +150,7 @@ class LeasedCalls {
   msg::NameChange change_of(msg::NameChangeKind kind, FileId parent, std::string_view name,
                             FileId file) STDCHK_REQUIRES(engine_lock);
   void add(msg::NameChange change) STDCHK_REQUIRES(engine_lock);
+  void add_name(EmptyOpen& open) STDCHK_REQUIRES(engine_lock);
   void end_turn(const Turn& turn);
   bool drains() STDCHK_REQUIRES(engine_lock);
 

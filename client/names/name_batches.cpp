@@ -75,7 +75,7 @@ void NameBatches::send(bool also_nothing) {
   numbers_asked_ = numbers_asked_ || batch.request.numbers != 0;
   bytes_ = 0;
   in_flight_.push_back(std::move(batch));
-  if (!holds_back_) post(in_flight_.back());
+  if (repeat_ != Repeat::kDue) post(in_flight_.back());
 }
 
 void NameBatches::post(Batch& batch) {
@@ -86,7 +86,7 @@ void NameBatches::post(Batch& batch) {
         const Lock lock(host_.shared.mutex);
         answered(count, answer);
       },
-      [this] { return may_go(); });
+      [this] { return repeat_ != Repeat::kDue; });
 }
 
 void NameBatches::answered(std::uint64_t count, const rpc::Answer& answer) {
@@ -99,20 +99,21 @@ void NameBatches::answered(std::uint64_t count, const rpc::Answer& answer) {
     if (batch->request.numbers != 0) numbers_asked_ = false;
     unsynced_ -= batch->request.changes.size();
     in_flight_.erase(batch);
+    if (in_flight_.empty()) repeat_ = Repeat::kNone;
     return host_.moved();
   }
   if (is_refusal(answer.error().error.code)) return lose();
-  holds_back_ = true;
+  repeat_ = Repeat::kDue;
   repeat_at_ = host_.clock.now() + kRepeatPause;
 }
 
 void NameBatches::tick() {
   const Time now = host_.clock.now();
   if (!changes_.empty() && now >= oldest_ + kAgeMax) send();
-  if (!holds_back_ || now < repeat_at_) return;
+  if (repeat_ != Repeat::kDue || now < repeat_at_) return;
   // Calls that were not sent yet wait in the link until their deadlines.
   if (std::ranges::any_of(in_flight_, &Batch::asked)) return;
-  holds_back_ = false;
+  repeat_ = Repeat::kSent;
   for (Batch& batch : in_flight_) post(batch);
 }
 
@@ -127,7 +128,7 @@ void NameBatches::lose() {
   holder_ = number_ = 0;
   numbers_.clear();
   numbers_asked_ = false;
-  holds_back_ = false;
+  repeat_ = Repeat::kNone;
   host_.lost(std::move(lost));
 }
 

@@ -20,7 +20,7 @@ namespace stdchk::client {
 /// batches (docs/decisions/0075). Batches go out in their order. A batch whose outcome is unknown is
 /// sent again, with its number, before any later one.
 ///
-/// Threads: any, with the engine's lock held. `may_go` runs without the lock.
+/// Threads: any, with the engine's lock held. may_go() needs no lock.
 /// Errors: `lost` is called once when the manager has ended the leases. It gets the changes that
 ///   were not durable.
 /// Limits: a change is sent within kAgeMax. A batch has at most kChangesMax changes and kBytesMax
@@ -69,8 +69,11 @@ class NameBatches {
   bool is_durable(std::uint64_t batch) const STDCHK_REQUIRES(engine_lock) {
     return in_flight_.empty() ? batch <= sent_ : in_flight_.front().count > batch;
   }
-  /// Requests that must not overtake a batch ask this. Any thread.
-  bool may_go() const { return !holds_back_; }
+  /// All changes are durable.
+  bool empty() const STDCHK_REQUIRES(engine_lock) { return changes_.empty() && in_flight_.empty(); }
+  /// Says whether other requests may be sent. They wait until a repeated batch is answered: the link
+  /// would repeat older requests before that batch. Any thread.
+  bool may_go() const { return repeat_ == Repeat::kNone; }
   /// Called every 20 ms: sends late changes, and repeats batches whose outcome is unknown.
   void tick() STDCHK_REQUIRES(engine_lock);
   /// The leases have ended: forgets everything, and calls `lost`.
@@ -87,6 +90,12 @@ class NameBatches {
   struct ManagerTime {
     std::int64_t wall_ns = 0;
     Time known_at{};
+  };
+  /// The state of batches whose outcome was unknown.
+  enum class Repeat : std::uint8_t {
+    kNone,  ///< all batches are answered
+    kDue,   ///< they wait, and so do later batches
+    kSent,  ///< they were sent again
   };
   void post(Batch& batch) STDCHK_REQUIRES(engine_lock);
   void answered(std::uint64_t count, const rpc::Answer& answer) STDCHK_REQUIRES(engine_lock);
@@ -105,8 +114,7 @@ class NameBatches {
   bool numbers_asked_ STDCHK_GUARDED_BY(engine_lock) = false;
   ManagerTime manager_time_ STDCHK_GUARDED_BY(engine_lock);
   Time repeat_at_ STDCHK_GUARDED_BY(engine_lock){};
-  /// A batch's outcome is unknown, so no later batch may go.
-  std::atomic<bool> holds_back_{false};
+  std::atomic<Repeat> repeat_{Repeat::kNone};
 };
 
 }  // namespace stdchk::client

@@ -1,60 +1,19 @@
 // Tests directories that a client holds (docs/decisions/0075), against a real manager in memory.
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
-#include <functional>
-#include <memory>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "client/blocking/name_leasing.h"
-#include "tests/unit/client/pool.h"
+#include "tests/unit/client/held.h"
 
 namespace stdchk::client::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr std::uint64_t kArena = 8 * limits::kMiB;
-
-/// A pool, a client that holds a directory, and the directory. `own` is the client's own clock.
-struct Held {
-  explicit Held(Clock* own = nullptr) {
-    first = pool.connect({}, own);
-    lease_names(*first);
-    const auto made = first->make_directory(kRootFile, "d", {0755, 1, 2});
-    REQUIRE(made.has_value());
-    directory = made->id;
-    hold();
-  }
-  /// Changes names until the client holds the directory.
-  void hold() {
-    for (int i = 0; i < 600 && !is_held(); ++i) {
-      make("begin");
-      REQUIRE(first->remove(directory, "begin", false).has_value());
-    }
-    REQUIRE(is_held());
-  }
-  bool is_held() { return pool.leases() > 0; }
-  void make(std::string_view name) {
-    auto file = first->create(directory, name, writing(), {0640, 3, 4});
-    INFO((file.has_value() ? std::string() : describe(file.error())));
-    REQUIRE(file.has_value());
-    REQUIRE((*file)->close().has_value());
-  }
-  /// The number of the manager's journal records that `work` costs.
-  std::uint64_t requests_of(const std::function<void()>& work) {
-    const std::uint64_t before = pool.requests_served();
-    work();
-    return pool.requests_served() - before;
-  }
-
-  Pool pool{1, kArena, Naming::kOff};
-  std::unique_ptr<Filesystem> first;
-  FileId directory;
-};
-
-Code code_of(const Result<Attributes>& found) { return found ? Code{} : found.error().code; }
 
 TEST_CASE("the holder of a directory answers its own calls, and the manager learns all of them") {
   Held held;
@@ -133,6 +92,21 @@ TEST_CASE("a client returns a lease that it does not know, and keeps the others"
   CHECK(held.first->sync_names(held.directory));
 }
 
+TEST_CASE("the holder of a directory can ask whether a file is drained") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("stdchk-holder-test." + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  {
+    Held held(nullptr, folder.string());
+    held.make("a");
+    const FileId a = held.first->lookup(held.directory, "a")->id;
+    CHECK(
+        comes_true([&] { return held.first->attributes_fresh(a)->drain == DrainState::kDrained; }));
+    CHECK(held.is_held_here(held.directory));
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("the errors of a holder are those of the manager") {
   Held held;
   held.make("a");
@@ -145,6 +119,9 @@ TEST_CASE("the errors of a holder are those of the manager") {
   CHECK(held.first->remove(held.directory, "a", true).error().code == Code::kNotDirectory);
   CHECK(held.first->remove(held.directory, "e", false).error().code == Code::kIsDirectory);
   CHECK(held.first->remove(held.directory, "x", false).error().code == Code::kNotFound);
+  const std::string long_name(limits::kNameBytesMax + 1, 'n');
+  CHECK(code_of(held.first->lookup(held.directory, long_name)) == Code::kNameTooLong);
+  CHECK(code_of(held.first->lookup_fresh(held.directory, long_name)) == Code::kNameTooLong);
   const FileId e = held.first->lookup(held.directory, "e")->id;
   auto inside = held.first->create(e, "b", writing(), {});
   REQUIRE((*inside)->close().has_value());
@@ -357,6 +334,18 @@ TEST_CASE("changes wait while an earlier change is not in the journal for long")
   }
   CHECK(std::chrono::steady_clock::now() - began >= 450ms);
   CHECK(answered < 20);
+  held.pool.delay_journal({});
+}
+
+TEST_CASE("look-ups do not wait for an earlier change") {
+  Held held;
+  held.pool.delay_journal(1s);
+  held.make("a");
+  std::this_thread::sleep_for(2 * NameBatches::kUnsyncedAgeMax);
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(held.first->lookup(held.directory, "a").has_value());
+  CHECK(held.first->read_directory(held.directory)->size() == 1);
+  CHECK(std::chrono::steady_clock::now() - began < 400ms);
   held.pool.delay_journal({});
 }
 
