@@ -60,9 +60,9 @@ keep_ssh_service_off() {
   fi
 }
 
-# use_ccache FOLDER: compiles equal sources below FOLDER once, wherever FOLDER lies. ccache's other mode looks at the
-# preprocessed text, where a changed comment counts for nothing. But a precompiled header with the old comment is of no
-# use to GCC: it includes the changed header a second time.
+# use_ccache FOLDER: compiles equal sources below FOLDER once, wherever FOLDER lies. Without CCACHE_DEPEND, ccache
+# compares preprocessed texts, without comments. Then it takes a precompiled header from before a changed comment,
+# and GCC includes the changed header a second time.
 use_ccache() {
   export CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$1 CCACHE_SLOPPINESS=pch_defines,time_macros
 }

@@ -246,8 +246,8 @@ void LeaseService::tick() {
   for (const std::uint64_t holder : late) {
     log::warning("client {} does not return a directory that others want: its leases end",
                  leases().find(holder)->client.value);
-    // A holder that lives must not go on with its other directories. It returns them, and learns
-    // from the answer that the leases have ended.
+    // A live holder must stop using its other directories. The answer to ReturnLease tells the
+    // holder that all leases have ended.
     for (const FileId directory : directories_of(leases(), holder)) notify_holder(directory);
     end_all(holder);
   }
@@ -261,8 +261,8 @@ void LeaseService::tick() {
   if (failed > 0) repeat_waiting();
 }
 
-/// Forgets the holders of an earlier manager that hold nothing. They had the time of a recall to
-/// repeat their last batches.
+/// Forgets earlier managers' holders without directories. Such a holder had kRecallTime to repeat
+/// its last batch.
 void LeaseService::end_earlier() {
   if (!earlier_until_ || pool_.now() < *earlier_until_) return;
   earlier_until_.reset();

@@ -80,7 +80,7 @@ TEST_CASE("a client returns a lease that it does not know, and keeps the others"
   auto second = held.pool.connect();
   const auto unknown = held.first->make_directory(kRootFile, "unknown", {0755, 1, 2});
   REQUIRE(unknown.has_value());
-  // The client does not look at the answer, as if it were lost.
+  // The test drops the answer, as a lost link would.
   const auto reply = held.first->ask(msg::LeaseDirectory{{}, unknown->id, 0});
   REQUIRE(std::get<msg::LeaseDirectory::Reply>(*reply).granted);
   REQUIRE(held.pool.leases() == 2);
