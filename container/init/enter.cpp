@@ -78,7 +78,9 @@ void join(const char* net_namespace) {
   ::close(fd);
 }
 
-void become_init(const char* root, const char* host_name) {
+/// Reports a failure to `failed`, which a successful exec closes, and nothing earlier: until then
+/// the process still maps a program of the host, and CRIU cannot save it.
+void become_init(const char* root, const char* host_name, int failed) {
   enter_root(root);
   if (::sethostname(host_name, std::strlen(host_name)) != 0) give_up("host name");
   ::setsid();
@@ -88,12 +90,12 @@ void become_init(const char* root, const char* host_name) {
   ::dup2(null, 0);
   ::dup2(out, 1);
   ::dup2(out, 2);
-  ::close_range(3, ~0U, 0);
+  ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   ::umask(022);
   const char* const words[] = {"init", nullptr};
   const char* const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
   ::execve("/.stdchk/init", const_cast<char**>(words), const_cast<char**>(environment));
-  std::perror("/.stdchk/init");
+  ::dprintf(failed, "/.stdchk/init: %s\n", std::strerror(errno));
 }
 
 }  // namespace
@@ -111,7 +113,7 @@ int run_enter(int argc, char** argv) {
   if (child < 0) give_up("fork");
   if (child == 0) {
     ::dup2(failed[1], 2);
-    become_init(argv[1], argv[3]);
+    become_init(argv[1], argv[3], failed[1]);
     ::_exit(1);
   }
   ::close(failed[1]);
