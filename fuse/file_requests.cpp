@@ -385,7 +385,7 @@ void FileRequests::fallocate(fuse_req_t request, int mode, off_t offset, off_t l
   auto from = static_cast<std::uint64_t>(offset);
   auto end = from + static_cast<std::uint64_t>(length);
   if (end > limits::kFileBytesMax) return reply(request, fail(Code::kTooLarge, "mount.fallocate"));
-  // The kernel says nothing of it here; on its own file systems it takes the bits away.
+  // Local file systems take the set-ID bits away here. The kernel does not ask a FUSE mount to.
   if (fuse_req_ctx(request)->uid != 0) neighbours_.set_id.clear_once(*handle.node, request);
   reply_for(neighbours_.nodes, *handle.node, request, allocate(handle, mode, from, end));
 }

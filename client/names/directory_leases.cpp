@@ -241,7 +241,7 @@ void DirectoryLeases::give_back(const std::vector<FileId>& directories) {
     if (settle_) (void)settle_(directory);
     returning_.insert(directory);
     to_return_.push_back(directory);
-    // The next such request would take the lease away again.
+    // Another client uses the directory, and would take a new lease away again.
     plain_[directory].asks_after = engine_.clock().now() + kAskBackOffMin;
   }
   return_now();

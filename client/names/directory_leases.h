@@ -33,8 +33,8 @@ class DirectoryLeases final : public LeaseHolder {
   static constexpr std::size_t kChangesToAsk = 8;
   static constexpr Duration kChangesWithin = std::chrono::seconds(1);
 
-  /// Gives files what they need before the lease on their directory ends: a session, if they are open
-  /// and the manager does not know them. Returns false while the manager has not answered.
+  /// Opens sessions for the open, empty files of a directory, before its lease ends: the manager
+  /// does not know these files. Returns false while the manager has not answered.
   using Settle = std::function<bool(FileId directory)>;
 
   explicit DirectoryLeases(Engine& engine);
@@ -44,14 +44,15 @@ class DirectoryLeases final : public LeaseHolder {
 
   void set_settle(Settle settle) STDCHK_REQUIRES(engine_lock) { settle_ = std::move(settle); }
 
-  /// Says whether a call about the names of a directory may begin. kWouldBlock: it must wait. Then
-  /// is_held() says whether the names here answer the call.
+  /// Says whether a call about the names of a directory may begin. kWouldBlock: it must wait. On
+  /// success, is_held() says whether the names here answer the call.
   Status may_begin(FileId directory) const STDCHK_REQUIRES(engine_lock);
   /// Begins a call that goes to the manager. end() must follow.
   void begin(FileId directory) STDCHK_REQUIRES(engine_lock);
   /// Ends that call. `changed`: it has changed a name.
   void end(FileId directory, bool changed) STDCHK_REQUIRES(engine_lock);
-  /// Says whether what the names here say of the file may be answered. kWouldBlock: not now.
+  /// Says whether a call may be answered with the file's names and attributes here. kWouldBlock: not
+  /// now.
   Status may_answer_about(FileId file) const STDCHK_REQUIRES(engine_lock);
   bool is_held(FileId directory) const STDCHK_REQUIRES(engine_lock) {
     return names_.directory(directory) != nullptr && !returning_.contains(directory);
@@ -129,9 +130,9 @@ class DirectoryLeases final : public LeaseHolder {
   std::set<FileId> returning_ STDCHK_GUARDED_BY(engine_lock);
   /// Leases that must be returned when no batch's outcome is unknown.
   std::vector<FileId> to_return_ STDCHK_GUARDED_BY(engine_lock);
-  /// So that late answers are ignored.
+  /// Requests keep this count. An answer of an earlier count is ignored.
   std::uint64_t losses_ STDCHK_GUARDED_BY(engine_lock) = 0;
-  /// The link was lost since: the leases count when the manager has answered this batch.
+  /// Number of the batch whose answer proves the leases after a lost link; 0: none.
   std::uint64_t unproven_ STDCHK_GUARDED_BY(engine_lock) = 0;
   std::uint32_t silent_ticks_ STDCHK_GUARDED_BY(engine_lock) = 0;  ///< without a link
 };

@@ -25,11 +25,11 @@ namespace stdchk::client {
 class HeldNames {
  public:
   using Names = std::map<std::string, FileId, std::less<>>;
-  /// How far the manager knows a file.
+  /// What the manager has of a file.
   enum class Stage : std::uint8_t {
-    kStored,   ///< the manager, or a batch, has its name
-    kEmpty,    ///< an open file without bytes, unknown to the manager
-    kPending,  ///< a session writes it: its commit gives it the name
+    kStored,   ///< its name, perhaps still in a batch
+    kEmpty,    ///< nothing: the file is open and has no bytes
+    kPending,  ///< a session, whose commit gives the file its name
   };
   struct File {
     FileId parent;

@@ -89,7 +89,7 @@ TEST_CASE("a client returns a lease that it does not know, and keeps the others"
   CHECK(std::chrono::steady_clock::now() - began < limits::kLease - 1s);
   CHECK(held.pool.leases() == 1);
   held.make("a");
-  CHECK(held.first->sync_names(held.directory));
+  CHECK(sync_names(*held.first, held.directory));
 }
 
 TEST_CASE("the holder of a directory can ask whether a file is drained") {
