@@ -25,10 +25,10 @@ namespace stdchk::client {
 class HeldNames {
  public:
   using Names = std::map<std::string, FileId, std::less<>>;
-  /// What the manager has of a file.
+  /// The manager's knowledge of a file.
   enum class Stage : std::uint8_t {
     kStored,   ///< its name, perhaps still in a batch
-    kEmpty,    ///< nothing: the file is open and has no bytes
+    kEmpty,    ///< nothing yet: an open file without bytes
     kPending,  ///< a session, whose commit gives the file its name
   };
   struct File {

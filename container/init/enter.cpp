@@ -78,8 +78,8 @@ void join(const char* net_namespace) {
   ::close(fd);
 }
 
-/// Reports a failure to `failed`, which a successful exec closes, and nothing earlier: until then
-/// the process still maps a program of the host, and CRIU cannot save it.
+/// Reports a failure to `failed`. Only a successful exec closes `failed`: until the exec this process
+/// maps a program of the host, so CRIU cannot save it.
 void become_init(const char* root, const char* host_name, int failed) {
   enter_root(root);
   if (::sethostname(host_name, std::strlen(host_name)) != 0) give_up("host name");
