@@ -28,10 +28,9 @@ bool SetIdBits::must_clear(fuse_req_t request, const Handle* handle) const {
   return fuse_req_ctx(request)->uid != 0 || (handle != nullptr && handle->of_user);
 }
 
-void SetIdBits::clear_once(Node& node, fuse_req_t request) {
-  if (!node.set_id_killed.load(std::memory_order_relaxed) && !node.set_id_killed.exchange(true)) {
-    clear(node, request);
-  }
+bool SetIdBits::clear_once(Node& node, fuse_req_t request) {
+  if (node.set_id_killed.load(std::memory_order_relaxed)) return false;
+  return !node.set_id_killed.exchange(true) && clear(node, request);
 }
 
 void SetIdBits::clear_at_commit(Node& node) {
@@ -41,9 +40,9 @@ void SetIdBits::clear_at_commit(Node& node) {
 /// Removes set-ID bits after a write, so that no program with changed content runs as the file's
 /// owner or group. With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves this to the file system. Without
 /// a request: at a commit.
-void SetIdBits::clear(Node& node, fuse_req_t request) {
+bool SetIdBits::clear(Node& node, fuse_req_t request) {
   const auto now = filesystem_.attributes(node.file);
-  if (!now) return;
+  if (!now) return false;
   {
     // An open file may still have the mode of its open.
     const WriterLock lock(node.mutex);
@@ -57,15 +56,19 @@ void SetIdBits::clear(Node& node, fuse_req_t request) {
   const bool drops_group =
       (now->mode & S_IXGRP) != 0 || !(is_root || is_of_group(request, now->gid));
   if (drops_group) drops |= set & static_cast<std::uint32_t>(S_ISGID);
-  if (drops == 0) return;
+  if (drops == 0) return false;
   msg::SetAttributes change;
   change.file = node.file;
   change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
   change.mode = now->mode & ~drops;
   const auto done = filesystem_.set_attributes(change);
-  if (!done) return log::warning("Clearing set-id bits failed: {}", describe(done.error()));
+  if (!done) {
+    log::warning("Clearing set-id bits failed: {}", describe(done.error()));
+    return false;
+  }
   const WriterLock lock(node.mutex);
   node.last.mode = change.mode;
+  return true;
 }
 
 }  // namespace stdchk::mount

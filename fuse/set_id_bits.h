@@ -21,11 +21,12 @@ class SetIdBits {
   /// FUSE_HANDLE_KILLPRIV_V2. Otherwise every user but root may not. Pages that the kernel has
   /// collected come from itself: then the user who has opened the file counts.
   bool must_clear(fuse_req_t request, const Handle* handle) const;
-  /// Clears the bits once; later writes skip this until a chmod or a commit.
-  void clear_once(Node& node, fuse_req_t request);
+  /// Clears the bits once; later writes skip this until a chmod or a commit. Returns true when that
+  /// has changed the mode.
+  bool clear_once(Node& node, fuse_req_t request);
   /// Clears the bits of the mode that the pool has: another mount, or another name of the file, may
-  /// have changed it.
-  void clear(Node& node, fuse_req_t request);
+  /// have changed it. Returns true when that has changed the mode.
+  bool clear(Node& node, fuse_req_t request);
   /// Clears the bits again at a commit, if they were cleared since the mode was set last.
   void clear_at_commit(Node& node);
 

@@ -355,15 +355,22 @@ Result<ReadView> OpenFile::view(Lock& lock, std::uint64_t offset, std::size_t by
   return ReadView(engine_, **chunk, ByteSpan((*chunk)->data + run.chunk_offset, wanted));
 }
 
+/// Begins a write into a slot. Without a free slot, frees one first.
+Result<Slot*> OpenFile::begin_write(std::uint64_t offset, std::size_t& length) {
+  for (;;) {
+    auto slot = session_->begin_write(offset, length);
+    if (slot.has_value() || slot.error().code != Code::kWouldBlock) return slot;
+    // A slot whose bytes were overwritten or truncated is free at once, without a signal.
+    if (!engine_.relieve_window()) return slot;
+  }
+}
+
 Status OpenFile::write(Lock& lock, std::uint64_t offset, ByteSpan bytes, std::size_t& done) {
   while (done < bytes.size()) {
     std::size_t length = bytes.size() - done;
     const std::uint64_t at = offset + done;
-    auto slot = session_->begin_write(at, length);
-    if (!slot.has_value()) {
-      if (slot.error().code == Code::kWouldBlock) engine_.relieve_window();
-      return fail(slot.error());
-    }
+    auto slot = begin_write(at, length);
+    if (!slot.has_value()) return fail(slot.error());
     std::byte* const to = (*slot)->data + at % engine_.window().chunk_bytes();
     {
       const Unlocked unlocked(lock);
@@ -382,11 +389,8 @@ Result<std::uint64_t> OpenFile::append_at(Lock&, std::uint64_t bytes) {
 Result<MutableByteSpan> OpenFile::reserve(Lock&, std::uint64_t offset, std::size_t bytes) {
   if (bytes == 0 || reserved_.contains(offset))
     return fail(Code::kInvalidArgument, "client.reserve");
-  auto slot = session_->begin_write(offset, bytes);
-  if (!slot.has_value()) {
-    if (slot.error().code == Code::kWouldBlock) engine_.relieve_window();
-    return fail(slot.error());
-  }
+  auto slot = begin_write(offset, bytes);
+  if (!slot.has_value()) return fail(slot.error());
   reserved_[offset] = Reserved{*slot, bytes};
   return MutableByteSpan((*slot)->data + offset % engine_.window().chunk_bytes(), bytes);
 }

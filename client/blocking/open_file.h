@@ -83,6 +83,7 @@ class OpenFile {
     return session_ != nullptr && !session_->ended();
   }
   Result<std::uint64_t> size(Lock& lock) STDCHK_REQUIRES(engine_lock);
+  Result<Slot*> begin_write(std::uint64_t offset, std::size_t& length) STDCHK_REQUIRES(engine_lock);
   Result<Run> locate(std::uint64_t offset, std::uint64_t length) STDCHK_REQUIRES(engine_lock);
   Result<Run> locate_base(const VersionMapPtr& map, std::uint64_t offset, std::uint64_t length)
       STDCHK_REQUIRES(engine_lock);

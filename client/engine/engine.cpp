@@ -293,16 +293,17 @@ Figures Engine::figures() {
   return out;
 }
 
-void Engine::relieve_window() {
+bool Engine::relieve_window() {
   Window& window = *state_.buffers.window;
-  if (window.free_count() > 0) return;
+  if (window.free_count() > 0) return false;
   Slot* oldest = window.oldest_waiting();
-  if (oldest == nullptr) return;
+  if (oldest == nullptr) return false;
   // Busy slots become free when they are stored; sealing a slot early costs an additional chunk.
-  if (window.waiting_count() * 2 < window.slot_count() && window.busy_count() > 0) return;
+  if (window.waiting_count() * 2 < window.slot_count() && window.busy_count() > 0) return false;
   const SessionPtr owner = sessions_.find(SessionId{oldest->owner});
   STDCHK_ASSERT(owner != nullptr);
   owner->cutter().seal_early(*oldest);
+  return window.free_count() > 0;
 }
 
 // ---- work for the reactor ---------------------------------------------------------------------

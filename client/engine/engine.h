@@ -116,8 +116,9 @@ class Engine final : private ManagerListener {
   std::shared_ptr<Opening> open_session(msg::OpenSession request) STDCHK_REQUIRES(engine_lock) {
     return opener_.open(std::move(request), state_.registration.pool.naming);
   }
-  /// Seals the oldest slot that waits for more bytes, if no slot is free and if that helps.
-  void relieve_window() STDCHK_REQUIRES(engine_lock);
+  /// Seals the oldest slot that waits for more bytes, if no slot is free and if that helps. Returns
+  /// true when that has freed a slot at once: nothing needs its bytes.
+  bool relieve_window() STDCHK_REQUIRES(engine_lock);
 
  private:
   struct Watch {

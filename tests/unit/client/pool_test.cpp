@@ -218,6 +218,20 @@ TEST_CASE("a change of names that a manager made before it ended is answered by 
   }
 }
 
+TEST_CASE("a writer does not wait for slots whose bytes were truncated") {
+  Pool pool(1, kArena, Naming::kOff);
+  auto client = pool.connect();
+  auto file = create(*client, "f");
+  const auto bytes = random_bytes(10, 9);
+  const auto began = std::chrono::steady_clock::now();
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    REQUIRE(file->write(i * kChunk, bytes).has_value());
+    REQUIRE(file->truncate(0).has_value());
+  }
+  // The window has 16 slots. A wait without a signal takes 100 ms.
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(3));
+}
+
 TEST_CASE(
     "writes at random offsets, truncates and reads agree with a model, before and after commits") {
   const auto [naming, content_cuts] =
