@@ -173,10 +173,10 @@ class Filesystem {
   virtual Result<Attributes> lookup(FileId parent, std::string_view name) = 0;
   virtual Result<Attributes> lookup_fresh(FileId parent, std::string_view name) = 0;
   virtual Result<Attributes> attributes(FileId file) = 0;
-  /// Looks up a path such as "a/b/c" from the root. Does not follow symbolic links.
   /// Returns what the manager says now, without what this process has not committed. The holder of a
   /// directory asks, too: nobody tells it which files are drained.
   virtual Result<Attributes> attributes_fresh(FileId file) { return attributes(file); }
+  /// Looks up a path such as "a/b/c" from the root. Does not follow symbolic links.
   virtual Result<Attributes> resolve(std::string_view path) = 0;
   /// All entries, sorted by name, without "." and "..".
   virtual Result<std::vector<msg::DirectoryEntry>> read_directory(FileId directory) = 0;
