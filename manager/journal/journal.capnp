@@ -1,7 +1,7 @@
 @0xd3a4f1c5b7e90211;
 # The commands that change the manager's durable state (rule M7). A field holds everything that is not a
 # function of the state: times, ids, the copies of a chunk. So the same commands in the same order give the
-# same state. core/schema/README.md tells how to add a command or a field.
+# same state. docs/internals/schemas.md tells how to add a command or a field.
 
 # The same file is the format of the journal: one Command is one record (docs/internals/formats.md). Rules for
 # changes:

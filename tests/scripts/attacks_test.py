@@ -1,4 +1,4 @@
-"""Tests that scripts/attacks finds rows of the security tables whose test does not exist."""
+"""Tests that scripts/attacks finds rows of the tables of attacks whose test does not exist."""
 import pathlib
 import subprocess
 
@@ -9,7 +9,7 @@ HEAD = "| party | what bounds it | which test attacks |\n|---|---|---|\n"
 
 
 def check(tmp_path, *rows, head=HEAD):
-    document = tmp_path / "security.md"
+    document = tmp_path / "attacks.md"
     document.write_text(head + "".join(f"| somebody | something | {row} |\n" for row in rows))
     return subprocess.run([ROOT / "scripts/attacks", document], capture_output=True, text=True, check=False)
 
@@ -32,7 +32,7 @@ def test_tests_of_each_kind_are_found(tmp_path):
 def test_a_row_without_a_test_is_named(tmp_path, cell):
     done = check(tmp_path, "`tls-fuzz`", cell)
     assert done.returncode == 1
-    assert done.stdout.startswith("security.md:4: ") and done.stdout.count("\n") == 1
+    assert done.stdout.startswith("attacks.md:4: ") and done.stdout.count("\n") == 1
 
 
 def test_a_document_without_such_a_table_is_no_success(tmp_path):

@@ -276,3 +276,36 @@ def test_the_first_page_is_what_the_sections_say():
     tables = made.split("\n\nHow to read")[0].rstrip()
     assert page.startswith(tables + "\n\n- "), "run bench/run --only SECTION"
     assert page.count("(results/") >= len(pages) + len(bench_run.HEADLINES)
+
+
+GIGA = {"GB/s": 1.0, "MB/s": 0.001}
+
+
+def rows_of_the_readme():
+    """The rows of README.md that link a page of results: (link text, page, figure, cell of what stands beside it)."""
+    text = (BENCH.parent / "README.md").read_text()
+    return re.findall(r"^\| \[([^\]]+)\]\(bench/results/(\w+)\.md\)[^|]* \| ([^|]+) \| ([^|]+) \|$", text, re.M)
+
+
+def rounds_to(stated, measured):
+    """True if the first figure of `stated`, as "5.2 GB/s", is the figure of `measured`, rounded to the stated digits."""
+    (short, unit), (long, other) = (re.search(r"([\d.]+) ([GM]B/s)", each).groups() for each in (stated, measured))
+    half = 0.5 * 10 ** -len(short.partition(".")[2])
+    return abs(float(short) * GIGA[unit] - float(long) * GIGA[other]) <= half * GIGA[unit] + 1e-9
+
+
+def test_the_readme_has_the_figures_of_the_results():
+    results = (BENCH / "RESULTS.md").read_text()
+    rows = rows_of_the_readme()
+    assert len(rows) == 4
+    for what, page, figure, beside in rows:
+        row = next(line for line in results.splitlines() if line.startswith(f"| [{what}](results/{page}.md) |"))
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert rounds_to(figure, cells[1]), f"{what}: {figure}, and {cells[1]} in RESULTS.md"
+        assert rounds_to(beside, cells[2]), f"{what}: {beside}, and {cells[2]} in RESULTS.md"
+        assert ("missed" in beside) == ("missed" in cells[4]), f"{what}: {cells[4]}"
+
+
+def test_a_figure_that_is_not_the_measured_one_is_noticed():
+    assert rounds_to("5.2 GB/s", "5.18 GB/s") and rounds_to("448 MB/s", "TCP streams: 0.448 GB/s")
+    assert not rounds_to("466 MB/s", "0.448 GB/s") and not rounds_to("5.3 GB/s", "5.18 GB/s")

@@ -60,3 +60,18 @@ def test_a_readme_of_a_folder_is_short_and_a_page_may_be_long(links):
     assert "core/base/README.md: has 26 lines" in links("core/base/README.md", "# core/base\n" + "Line.\n" * 25)
     links("core/base/README.md", "# core/base\n")
     assert links("docs/page.md", "# Page\n" + "Line.\n" * 60) == ""
+
+
+@pytest.mark.parametrize("drawn, said", [
+    ("core/  base", ""),
+    ("core/  base values", "core/ has other rooms than the map: values"),
+    ("core/  ", "core/ has other rooms than the map: base"),
+    ("core/  base\nfuse/  the mount", "the map has fuse/, which does not exist"),
+])
+def test_the_map_of_the_readme_is_compared_with_the_folders(links, drawn, said):
+    complaints = links("README.md", f"# Map\n\n```\n{drawn}\ndocs/  decisions\nscripts/  programs\n```\n")
+    assert (said in complaints) if said else not complaints
+
+
+def test_a_folder_that_the_map_lacks_is_found(links):
+    assert "the map lacks scripts/, which exists" in links("README.md", "# Map\n\n```\ncore/  base\ndocs/  decisions\n```\n")
