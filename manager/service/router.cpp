@@ -102,10 +102,8 @@ void Router::handle_client(Connection& connection, M& request, const Call& call)
     }
   }
   client->second.last_heard = pool_.now();
-  if (to_.leases.must_wait(client->second, request)) {
-    const auto again = handle_again(connection, request, call);
-    return to_.leases.wait(client->second, request, call, again);
-  }
+  const auto make_retry = [&] { return handle_again(connection, request, call); };
+  if (to_.leases.wait_if_leased(client->second, request, call, make_retry)) return;
   if constexpr (kChanges<M>) {
     change(connection, client->second, request, call);
   } else {
