@@ -44,10 +44,8 @@ void apply(const msg::NameChange& change, Attributes& to) {
 bool is_name_for_manager(std::string_view name, const HeldNames::Directory& directory,
                          bool drains) {
   const auto is_text = [](char one) { return static_cast<unsigned char>(one) < 0x80; };
-  // The link `latest` of a set, names with a star and images belong to sets. Names that begin with
-  // `.stdchk-` belong to the pool. Some drain directories take only UTF-8.
-  return name == "latest" || name.find('*') != std::string_view::npos ||
-         name.starts_with(".stdchk-") || parse_image_name(name).has_value() ||
+  // Names that begin with `.stdchk-` belong to the pool. Some drain directories take only UTF-8.
+  return is_name_of_sets(name) || name.starts_with(".stdchk-") ||
          name.size() > directory.name_bytes_max || (drains && !std::ranges::all_of(name, is_text));
 }
 
