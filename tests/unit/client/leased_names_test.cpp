@@ -323,6 +323,20 @@ TEST_CASE("fsync of a directory waits for the journal, and a change does not") {
   held.pool.delay_journal({});
 }
 
+TEST_CASE("fsync of an open file without bytes waits for the journal") {
+  Held held;
+  auto file = held.first->create(held.directory, "a", writing(), {});
+  REQUIRE(file.has_value());
+  held.pool.delay_journal(300ms);
+  const auto began = std::chrono::steady_clock::now();
+  REQUIRE((*file)->sync().has_value());
+  REQUIRE(sync_names(*held.first, (*file)->id()).has_value());
+  CHECK(std::chrono::steady_clock::now() - began >= 250ms);
+  CHECK_FALSE((*file)->dirty());
+  held.pool.delay_journal({});
+  CHECK(held.pool.connect()->lookup_fresh(held.directory, "a")->id == (*file)->id());
+}
+
 TEST_CASE("changes wait while an earlier change is not in the journal for long") {
   Held held;
   held.pool.delay_journal(500ms);
