@@ -317,9 +317,10 @@ Result<std::uint32_t> LeasedCalls::rename_here(const msg::Rename& change) {
   FileId replaced;
   const HeldNames::File* const from = names.find(change.from_parent, change.from_name, &moved);
   if (from == nullptr) return fail(Code::kNotFound, "client.rename");
-  // Leases of others may lie below a directory, so the manager moves it.
+  // Leases of others may lie below a directory, so the manager moves it. The manager also recalls
+  // the leases below: paths to them may lead through directories that are not held.
   if (from->type == FileType::kDirectory || change.exchange) {
-    return fail(to_manager(names.directories()).error());
+    return fail(to_manager({change.from_parent, change.to_parent}).error());
   }
   STDCHK_TRY(check_new_name(change.to_parent, change.to_name));
   const HeldNames::File* const to = names.find(change.to_parent, change.to_name, &replaced);

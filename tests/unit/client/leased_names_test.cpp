@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -240,6 +241,36 @@ TEST_CASE("a change that no batch can have returns the lease first") {
     CHECK(second->lookup_fresh(other, "a").has_value());
   }
   CHECK_FALSE(held.is_held());
+}
+
+TEST_CASE("a rename of a directory returns the leases that it concerns, and keeps the others") {
+  Held held;
+  const auto make = [&](FileId parent, std::string_view name) {
+    const auto made = held.first->make_directory(parent, name, {0755, 1, 2});
+    REQUIRE(made.has_value());
+    return made->id;
+  };
+  const FileId above = make(held.directory, "above");
+  const FileId moved = make(above, "moved");
+  const FileId below = make(moved, "below");
+  held.make_in(below, "a");
+  auto open = held.first->create(below, "open", writing(), {});
+  REQUIRE(open.has_value());
+  REQUIRE(held.is_held_here(below));
+  REQUIRE(held.first->rename({{}, above, "moved", above, "to"}).has_value());
+  CHECK(held.is_held_here(held.directory));
+  for (const FileId one : {above, moved, below}) CHECK_FALSE(held.is_held_here(one));
+  CHECK(held.first->lookup(above, "to")->id == moved);
+  CHECK(code_of(held.first->lookup(above, "moved")) == Code::kNotFound);
+  REQUIRE((*open)->write(0, random_bytes(1000, 1)).has_value());
+  REQUIRE((*open)->close().has_value());
+  CHECK(held.is_held_here(held.directory));
+  auto second = held.pool.connect();
+  CHECK(second->lookup_fresh(held.directory, "above")->id == above);
+  CHECK(second->lookup_fresh(above, "to")->id == moved);
+  CHECK(second->lookup_fresh(below, "a")->version == 1);
+  CHECK(second->lookup_fresh(below, "open")->size_bytes == 1000);
+  CHECK(held.losses() == 0);
 }
 
 TEST_CASE("a holder goes on with a manager that was restarted, and loses nothing") {
