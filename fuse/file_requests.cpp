@@ -385,13 +385,11 @@ void FileRequests::fallocate(fuse_req_t request, int mode, off_t offset, off_t l
   auto from = static_cast<std::uint64_t>(offset);
   auto end = from + static_cast<std::uint64_t>(length);
   if (end > limits::kFileBytesMax) return reply(request, fail(Code::kTooLarge, "mount.fallocate"));
-  // Local file systems take the set-ID bits away here. The kernel does not ask a FUSE mount to.
+  // Local file systems take the set-ID bits away here. The kernel does not ask a FUSE mount to, and
+  // would keep the earlier mode in its cache.
   const bool clears = fuse_req_ctx(request)->uid != 0;
-  if (clears && neighbours_.set_id.clear_once(*handle.node, request)) {
-    // Nor does the kernel expect a new mode in its cache. A negative offset drops attributes only,
-    // and takes no lock that a request may hold.
-    fuse_lowlevel_notify_inval_inode(session_, handle.node->id, -1, 0);
-  }
+  if (clears && neighbours_.set_id.clear_once(*handle.node, request))
+    neighbours_.cache.drop_attributes(*handle.node);
   reply_for(neighbours_.nodes, *handle.node, request, allocate(handle, mode, from, end));
 }
 

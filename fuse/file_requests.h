@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -42,10 +41,7 @@ class FileRequests {
 
   FileRequests(const Neighbours& neighbours, bool commit_unseen_writers);
 
-  void start(fuse_session* session) {
-    session_ = session;
-    locker_.start(session);
-  }
+  void start(fuse_session* session) { locker_.start(session); }
   void stop() { locker_.stop(); }
 
   void open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info);
@@ -83,7 +79,6 @@ class FileRequests {
   const Neighbours neighbours_;
   const bool commit_unseen_writers_;
   Locker locker_;
-  std::atomic<fuse_session*> session_ = nullptr;
   CallerInspector callers_;
   Mutex mutex_;
   std::unordered_map<Handle*, std::unique_ptr<Handle>> handles_ STDCHK_GUARDED_BY(mutex_);

@@ -3,6 +3,14 @@
 #include "core/base/mutex.h"
 
 namespace stdchk::mount {
+namespace {
+
+/// A negative offset drops attributes only. The pages belong to the node's version and stay valid.
+void drop_attributes_of(fuse_session* session, const Node& node) {
+  fuse_lowlevel_notify_inval_inode(session, node.id, -1, 0);
+}
+
+}  // namespace
 
 void KernelCache::init(const fuse_conn_info& connection) {
 #ifdef FUSE_CAP_EXPIRE_ONLY
@@ -42,6 +50,13 @@ void KernelCache::expire_node(const Node& node) {
   if (parent != 0) expire_entry(parent, name);
 }
 
+/// The thread of a request may send this notice: the kernel drops no pages, and takes no lock that a
+/// request may hold.
+void KernelCache::drop_attributes(const Node& node) {
+  fuse_session* const session = session_;
+  if (session != nullptr) drop_attributes_of(session, node);
+}
+
 void KernelCache::drop_pages(const Node& node, off_t offset, std::size_t size) {
   if (drops_pages_ || node.cached_opens == 0) return;
   notifier_.post([id = node.id, offset, size](fuse_session* session) {
@@ -75,9 +90,7 @@ void KernelCache::file_changed(FileId file) {
   notifier_.post([this, file](fuse_session* session) {
     auto node = nodes_.current(file);
     if (!node) return;
-    // A negative offset drops attributes only. The pages belong to the node's version and stay
-    // valid.
-    fuse_lowlevel_notify_inval_inode(session, node->id, -1, 0);
+    drop_attributes_of(session, *node);
     if (node->type == FileType::kRegular && !node->in_session()) expire_node(*node);
   });
 }

@@ -13,8 +13,8 @@ namespace stdchk::mount {
 
 /// A KernelCache makes the kernel drop cached names, attributes and pages.
 ///
-/// Threads: any. The notifier's thread does the work: callers of entry_changed() and
-///   file_changed() must not wait.
+/// Threads: any. The notifier's thread does the work, but for drop_attributes(): callers of
+///   entry_changed() and file_changed() must not wait.
 class KernelCache {
  public:
   explicit KernelCache(const NodeTable& nodes) : nodes_(nodes) {}
@@ -22,11 +22,20 @@ class KernelCache {
   /// Learns what the kernel offers, when the mount begins.
   void init(const fuse_conn_info& connection);
   /// Notices are dropped before start() and after stop().
-  void start(fuse_session* session) { notifier_.start(session); }
-  void stop() { notifier_.stop(); }
+  void start(fuse_session* session) {
+    session_ = session;
+    notifier_.start(session);
+  }
+  void stop() {
+    session_ = nullptr;
+    notifier_.stop();
+  }
 
   /// The kernel must look the name of the node up again.
   void expire_node(const Node& node);
+  /// The kernel must ask for the node's attributes again. Returns when the kernel has dropped them,
+  /// so a request can be answered afterwards.
+  void drop_attributes(const Node& node);
   /// A write has gone around the page cache while other opens use it.
   void drop_pages(const Node& node, off_t offset, std::size_t size);
   /// The node's file has grown to `size_bytes` and ends with `last`. Drops the node's pages, and
@@ -46,6 +55,7 @@ class KernelCache {
   std::atomic<bool> can_expire_{false};
   /// The kernel drops cached pages at direct writes (since Linux 6.6).
   std::atomic<bool> drops_pages_{false};
+  std::atomic<fuse_session*> session_{nullptr};  ///< from start() to stop()
   Notifier notifier_;
 };
 

@@ -69,13 +69,23 @@ void BlockingNames::forget(FileId parent, std::string_view name, FileId file) {
   if (file) engine().metadata().forget_file(file);
 }
 
-Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
+/// Checks the name, and looks it up if the directory is held. Returns nothing when the look-up goes
+/// to the manager, which ends with the turn.
+Result<std::optional<Attributes>> BlockingNames::lookup_held(LeasedNames::Turn& turn, FileId parent,
+                                                             std::string_view name) {
   STDCHK_TRY(check_name(name));
+  if (leased_ == nullptr) return std::nullopt;
+  STDCHK_ASSIGN(const auto found, leased_->lookup(turn, parent, name));
+  if (!found.has_value()) return std::nullopt;
+  if (!found->file) return fail(Code::kNotFound, "client.lookup");
+  if (found->attributes.has_value()) return found->attributes;
+  return cached_attributes(found->file);
+}
+
+Result<Attributes> BlockingNames::lookup(FileId parent, std::string_view name) {
   LeasedNames::Turn turn(leased());
-  if (leased_ != nullptr) {
-    STDCHK_ASSIGN(const auto found, leased_->lookup(turn, parent, name));
-    if (found.has_value()) return attributes_of(*found);
-  }
+  STDCHK_ASSIGN(const auto held, lookup_held(turn, parent, name));
+  if (held.has_value()) return *held;
   std::optional<MetadataCache::Known> known;
   {
     const Lock lock(engine().shared().mutex);
@@ -108,21 +118,10 @@ void BlockingNames::look_ahead(FileId directory, std::string_view after) {
   });
 }
 
-/// Returns the attributes of a file that was looked up in a held directory.
-Result<Attributes> BlockingNames::attributes_of(const LeasedNames::Found& found) {
-  if (!found.file) return fail(Code::kNotFound, "client.lookup");
-  if (found.attributes.has_value()) return *found.attributes;
-  return cached_attributes(found.file);
-}
-
 Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view name) {
-  STDCHK_TRY(check_name(name));
   LeasedNames::Turn turn(leased());
-  if (leased_ != nullptr) {
-    STDCHK_ASSIGN(const auto found, leased_->lookup(turn, parent, name));
-    if (found.has_value()) return attributes_of(*found);
-  }
-  return lookup_at_manager(parent, name);
+  STDCHK_ASSIGN(const auto held, lookup_held(turn, parent, name));
+  return held.has_value() ? *held : lookup_at_manager(parent, name);
 }
 
 Result<Attributes> BlockingNames::lookup_at_manager(FileId parent, std::string_view name) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -71,7 +72,8 @@ class BlockingNames : public BlockingQuestions {
   template <class R>
   Result<Attributes> make(R request, LeasedNames::Turn& turn);
   Result<Attributes> cached_attributes(FileId file);
-  Result<Attributes> attributes_of(const LeasedNames::Found& found);
+  Result<std::optional<Attributes>> lookup_held(LeasedNames::Turn& turn, FileId parent,
+                                                std::string_view name);
   Result<std::vector<msg::DirectoryEntry>> list(FileId directory);
   Status complete(FileId directory, std::vector<msg::DirectoryEntry>& entries);
   Attributes with_session_state(Attributes attributes);

@@ -55,13 +55,11 @@ class BlockingQuestions : public Filesystem {
   /// Asks as ask(), and returns the manager's explanation of a failure, too.
   rpc::Answer answer_to(msg::Request request) { return ask_and_refresh(std::move(request), {}); }
   /// Asks as this client, and returns the reply that belongs to the type of the request. Also asks
-  /// for the attributes of `directories`, which the request changes.
+  /// for the attributes of `directories`, which the request changes. The ManagerClient fills in the
+  /// number of this client.
   template <class R>
   Result<typename R::Reply> ask_for(R request, const std::vector<FileId>& directories = {}) {
-    if constexpr (requires { request.client; }) {
-      const Lock lock(engine_->shared().mutex);
-      request.client = engine_->client();
-    }
+    static_assert(msg::may_ask_again(R::kKind) || R::kKind == msg::RequestKind::kChangesNames);
     auto answer = ask_and_refresh(std::move(request), directories);
     if (!answer.has_value()) return fail(answer.error().error);
     auto* reply = std::get_if<typename R::Reply>(&*answer);

@@ -94,12 +94,9 @@ Status EmptyFile::submit(std::uint64_t offset, std::size_t bytes) {
   return file->submit(offset, bytes);
 }
 
-/// The name's batch goes before the commit, and both are durable when the commit is answered.
 Status EmptyFile::sync() {
   STDCHK_ASSIGN(BlockingFile* const file, session_if_any());
-  if (file != nullptr) return file->sync();
-  STDCHK_TRY(commit());
-  return names_.sync();
+  return file == nullptr ? commit() : file->sync();
 }
 
 Status EmptyFile::commit() {

@@ -5,66 +5,49 @@ namespace stdchk::client {
 LeasedNames::LeasedNames(BlockingQuestions& questions)
     : questions_(questions), engine_(questions.engine()), calls_(engine_) {}
 
-/// Calls `step` with the lock held until it returns anything but kWouldBlock.
-Status LeasedNames::wait(const std::function<Status()>& step) {
+/// Repeats the step of a call with the lock held until it returns anything but kWouldBlock.
+template <class T, class... Parameters, class... Arguments>
+Result<T> LeasedNames::call(Result<T> (LeasedCalls::*step)(Parameters...),
+                            Arguments&&... arguments) {
   Lock lock(engine_.shared().mutex);
-  return questions_.wait(lock, questions_.deadline(), step, &calls_.changed());
-}
-
-template <class T>
-Result<T> LeasedNames::wait_for(const std::function<Result<T>()>& step) {
   Result<T> out = fail(Code::kWouldBlock, "client.lease");
-  STDCHK_TRY(wait([&]() -> Status {
-    out = step();
-    return out ? Status{} : fail(out.error());
+  STDCHK_TRY(wait(lock, [&]() -> Status {
+    out = (calls_.*step)(arguments...);
+    return out.has_value() ? Status{} : fail(out.error());
   }));
   return out;
 }
 
+Status LeasedNames::wait(Lock& lock, const std::function<Status()>& step) {
+  return questions_.wait(lock, questions_.deadline(), step, &calls_.changed());
+}
+
 Result<std::optional<LeasedNames::Found>> LeasedNames::lookup(Turn& turn, FileId parent,
                                                               std::string_view name) {
-  return wait_for<std::optional<Found>>([&] {
-    engine_lock.assert_held();
-    return calls_.lookup(turn, parent, name);
-  });
+  return call(&LeasedCalls::lookup, turn, parent, name);
 }
 
 Result<std::optional<Attributes>> LeasedNames::attributes(FileId file) {
-  return wait_for<std::optional<Attributes>>([&] {
-    engine_lock.assert_held();
-    return calls_.attributes(file);
-  });
+  return call(&LeasedCalls::attributes, file);
 }
 
 Result<std::optional<std::vector<msg::DirectoryEntry>>> LeasedNames::read_directory(
     Turn& turn, FileId directory) {
-  return wait_for<std::optional<std::vector<msg::DirectoryEntry>>>([&] {
-    engine_lock.assert_held();
-    return calls_.read_directory(turn, directory);
-  });
+  return call(&LeasedCalls::read_directory, turn, directory);
 }
 
 Result<std::optional<Attributes>> LeasedNames::set_attributes(const msg::SetAttributes& change) {
-  return wait_for<std::optional<Attributes>>([&] {
-    engine_lock.assert_held();
-    return calls_.set_attributes(change);
-  });
+  return call(&LeasedCalls::set_attributes, change);
 }
 
 Result<std::optional<Attributes>> LeasedNames::make(Turn& turn, const msg::NameChange& change) {
-  return wait_for<std::optional<Attributes>>([&] {
-    engine_lock.assert_held();
-    return calls_.make(turn, change);
-  });
+  return call(&LeasedCalls::make, turn, change);
 }
 
 Result<std::optional<std::uint32_t>> LeasedNames::remove(Turn& turn, FileId parent,
                                                          std::string_view name, bool directory) {
   if (!directory) STDCHK_TRY(settle_name(parent, name));
-  return wait_for<std::optional<std::uint32_t>>([&] {
-    engine_lock.assert_held();
-    return calls_.remove(turn, parent, name, directory);
-  });
+  return call(&LeasedCalls::remove, turn, parent, name, directory);
 }
 
 Result<std::optional<std::uint32_t>> LeasedNames::rename(Turn& turn, const msg::Rename& change) {
@@ -73,49 +56,27 @@ Result<std::optional<std::uint32_t>> LeasedNames::rename(Turn& turn, const msg::
   if (!is_itself && !change.no_replace && !change.exchange) {
     STDCHK_TRY(settle_name(change.to_parent, change.to_name));
   }
-  return wait_for<std::optional<std::uint32_t>>([&] {
-    engine_lock.assert_held();
-    return calls_.rename(turn, change);
-  });
+  return call(&LeasedCalls::rename, turn, change);
 }
 
 Result<std::optional<LeasedNames::Created>> LeasedNames::create(Turn& turn, FileId parent,
                                                                 std::string_view name,
                                                                 bool exclusive, Owner owner) {
-  return wait_for<std::optional<Created>>([&] {
-    engine_lock.assert_held();
-    return calls_.create(turn, parent, name, exclusive, owner);
-  });
+  return call(&LeasedCalls::create, turn, parent, name, exclusive, owner);
 }
 
 Status LeasedNames::leave(Turn& turn, FileId directory, FileId file) {
-  return wait([&] {
-    engine_lock.assert_held();
-    return calls_.leave(turn, directory, file);
-  });
+  return call(&LeasedCalls::leave, turn, directory, file);
 }
 
-Status LeasedNames::leave_all() {
-  return wait([&] {
-    engine_lock.assert_held();
-    return calls_.leave_all();
-  });
-}
+Status LeasedNames::leave_all() { return call(&LeasedCalls::leave_all); }
+
+Status LeasedNames::store(EmptyOpen& open) { return call(&LeasedCalls::store, open); }
 
 Status LeasedNames::sync() {
-  std::optional<LeasedCalls::SyncPoint> point;
-  return wait([&]() -> Status {
-    engine_lock.assert_held();
-    if (!point) point = calls_.begin_sync();
-    return calls_.end_sync(*point);
-  });
-}
-
-Status LeasedNames::store(EmptyOpen& open) {
-  return wait([&] {
-    engine_lock.assert_held();
-    return calls_.store(open);
-  });
+  Lock lock(engine_.shared().mutex);
+  const LeasedCalls::SyncPoint point = calls_.begin_sync();
+  return wait(lock, [&]() STDCHK_REQUIRES(engine_lock) { return calls_.end_sync(point); });
 }
 
 /// An open, empty file gets a session before it loses its name. The condition of the session's open

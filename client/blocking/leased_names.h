@@ -54,9 +54,9 @@ class LeasedNames {
   Status store(EmptyOpen& open);
 
  private:
-  template <class T>
-  Result<T> wait_for(const std::function<Result<T>()>& step);
-  Status wait(const std::function<Status()>& step);
+  template <class T, class... Parameters, class... Arguments>
+  Result<T> call(Result<T> (LeasedCalls::*step)(Parameters...), Arguments&&... arguments);
+  Status wait(Lock& lock, const std::function<Status()>& step) STDCHK_REQUIRES(engine_lock);
   Status settle_name(FileId parent, std::string_view name);
   Status wait_for_answer(Lock& lock, const std::shared_ptr<Engine::Opening>& opening)
       STDCHK_REQUIRES(engine_lock);

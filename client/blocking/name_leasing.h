@@ -10,7 +10,8 @@ namespace stdchk::client {
 void lease_names(Filesystem& filesystem);
 
 /// Waits until all changes of names are durable that the Filesystem has answered. Fails once when
-/// changes of `about` are lost: of a file, or of names in a directory.
+/// changes of `about` are lost: of a file, or of names in a directory. An fsync needs this call
+/// behind File::sync(): for a file without bytes, File::sync() only adds the name to a batch.
 Status sync_names(Filesystem& filesystem, FileId about);
 
 }  // namespace stdchk::client

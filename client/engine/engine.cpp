@@ -316,9 +316,6 @@ void Engine::pump() {
     maps_.collect();
     batch = queue_.take();
     for (Work::Call& call : batch.calls) sessions_.follow(call);
-    for (Work::Call& call : batch.planned.calls) {
-      if (std::holds_alternative<msg::Commit>(call.request)) call.may_go = leases_.may_go();
-    }
   }
   for (auto& planned : batch.planned.write) {
     ChunkWrite& write = *planned;

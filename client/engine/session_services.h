@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "client/engine/client_state.h"
 #include "client/engine/lease_holder.h"
 #include "client/engine/session_table.h"
@@ -58,6 +60,9 @@ class SessionServices final : public SessionHost {
   }
   void schedule_after(Session& session, Duration delay) override STDCHK_REQUIRES(engine_lock) {
     parts_.queue.schedule_after(session, delay);
+  }
+  std::function<bool()> may_commit() override STDCHK_REQUIRES(engine_lock) {
+    return parts_.leases.may_go();
   }
   void committed(const msg::Commit::Reply& reply) override STDCHK_REQUIRES(engine_lock) {
     parts_.leases.file_changed(reply.attributes.id);

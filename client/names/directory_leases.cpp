@@ -67,7 +67,7 @@ Status DirectoryLeases::may_answer() const {
 }
 
 Status DirectoryLeases::may_answer_about(FileId file) const {
-  const HeldNames::File* const named = names_.file(file);
+  const HeldDirectories::File* const named = names_.file(file);
   const FileId directory = names_.directory(file) != nullptr ? file
                            : named != nullptr                ? named->parent
                                                              : FileId{};

@@ -11,7 +11,7 @@
 
 #include "client/engine/engine.h"
 #include "client/engine/lease_holder.h"
-#include "client/names/held_names.h"
+#include "client/names/held_directories.h"
 #include "client/names/name_batches.h"
 #include "core/base/clock.h"
 #include "core/base/limits.h"
@@ -68,7 +68,7 @@ class DirectoryLeases final : public LeaseHolder {
   /// Counts the times that the manager has ended all leases.
   std::uint64_t losses() const STDCHK_REQUIRES(engine_lock) { return losses_; }
 
-  HeldNames& names() STDCHK_REQUIRES(engine_lock) { return names_; }
+  HeldDirectories& names() STDCHK_REQUIRES(engine_lock) { return names_; }
   NameBatches& batches() STDCHK_REQUIRES(engine_lock) { return batches_; }
   CondVar& changed() { return changed_; }
 
@@ -91,7 +91,7 @@ class DirectoryLeases final : public LeaseHolder {
   };
   /// A granted lease whose names have not all arrived.
   struct Listing {
-    HeldNames::Directory directory;
+    HeldDirectories::Directory directory;
     std::vector<msg::DirectoryEntry> entries;
     /// Files whose attributes have changed since. The entries may have the old attributes.
     std::set<FileId> changed;
@@ -120,7 +120,7 @@ class DirectoryLeases final : public LeaseHolder {
 
   Engine& engine_;
   CondVar changed_;
-  HeldNames names_ STDCHK_GUARDED_BY(engine_lock);
+  HeldDirectories names_ STDCHK_GUARDED_BY(engine_lock);
   NameBatches batches_;
   Settle settle_ STDCHK_GUARDED_BY(engine_lock);
   std::unordered_map<FileId, Plain> plain_ STDCHK_GUARDED_BY(engine_lock);

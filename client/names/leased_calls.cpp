@@ -7,7 +7,7 @@ namespace stdchk::client {
 namespace {
 
 using Kind = msg::NameChangeKind;
-using Stage = HeldNames::Stage;
+using Stage = HeldDirectories::Stage;
 
 /// Says whether the manager has answered.
 bool has_answer(const Engine::Opening& opening) {
@@ -32,7 +32,7 @@ LeasedCalls::LeasedCalls(Engine& engine) : engine_(engine), leases_(engine_) {
     engine_lock.assert_held();
     std::vector<EmptyOpenPtr> here;
     for (const auto& [file, open] : empties_) {
-      const HeldNames::File* const named = leases_.names().file(file);
+      const HeldDirectories::File* const named = leases_.names().file(file);
       if (named != nullptr && named->parent == directory) here.push_back(open);
     }
     bool is_settled = true;
@@ -116,7 +116,7 @@ void LeasedCalls::add_name(EmptyOpen& open) {
 bool LeasedCalls::drains() { return !engine_.config().drain_directory.empty(); }
 
 Status LeasedCalls::check_new_name(FileId parent, std::string_view name) {
-  const HeldNames::Directory& directory = *leases_.names().directory(parent);
+  const HeldDirectories::Directory& directory = *leases_.names().directory(parent);
   if (is_name_for_manager(name, directory, drains()) || !leases_.has_room_for_name()) {
     return to_manager({parent});
   }
@@ -125,7 +125,7 @@ Status LeasedCalls::check_new_name(FileId parent, std::string_view name) {
 
 /// Returns how far the manager knows the file. A session that has committed has given it its name.
 Stage LeasedCalls::stage_of(FileId file) {
-  const HeldNames::File* const named = leases_.names().file(file);
+  const HeldDirectories::File* const named = leases_.names().file(file);
   if (named == nullptr || named->stage != Stage::kPending) {
     return named == nullptr ? Stage::kStored : named->stage;
   }
@@ -206,7 +206,7 @@ Result<std::optional<std::vector<msg::DirectoryEntry>>> LeasedCalls::read_direct
 
 Result<std::optional<Attributes>> LeasedCalls::set_attributes(const msg::SetAttributes& change) {
   STDCHK_TRY(leases_.may_answer_about(change.file));
-  HeldNames& names = leases_.names();
+  HeldDirectories& names = leases_.names();
   if (!names.attributes(change.file)) return std::nullopt;
   if (leases_.batches().is_full()) return would_block();
   msg::NameChange made = change_of(Kind::kAttributes, {}, {}, change.file);
@@ -225,7 +225,7 @@ Result<std::optional<Attributes>> LeasedCalls::make(Turn& turn, const msg::NameC
   STDCHK_TRY(verify(turn, change.parent, change.name));
   STDCHK_ASSIGN(const Way way, choose_for_change(turn, {change.parent}));
   if (way == Way::kManager) return std::nullopt;
-  HeldNames& names = leases_.names();
+  HeldDirectories& names = leases_.names();
   if (names.find(change.parent, change.name) != nullptr) {
     return fail(Code::kExists, "client.make");
   }
@@ -276,9 +276,9 @@ Result<std::optional<std::uint32_t>> LeasedCalls::remove(Turn& turn, FileId pare
 }
 
 Status LeasedCalls::remove_here(FileId parent, std::string_view name, bool directory) {
-  HeldNames& names = leases_.names();
+  HeldDirectories& names = leases_.names();
   FileId file;
-  const HeldNames::File* const named = names.find(parent, name, &file);
+  const HeldDirectories::File* const named = names.find(parent, name, &file);
   if (named == nullptr) return fail(Code::kNotFound, "client.remove");
   const bool is_directory = named->type == FileType::kDirectory;
   if (directory && !is_directory) return fail(Code::kNotDirectory, "client.remove");
@@ -312,17 +312,19 @@ Result<std::optional<std::uint32_t>> LeasedCalls::rename(Turn& turn, const msg::
 
 /// Returns the links that a replaced file has left, and 1 when none was replaced.
 Result<std::uint32_t> LeasedCalls::rename_here(const msg::Rename& change) {
-  HeldNames& names = leases_.names();
+  HeldDirectories& names = leases_.names();
   FileId moved;
   FileId replaced;
-  const HeldNames::File* const from = names.find(change.from_parent, change.from_name, &moved);
+  const HeldDirectories::File* const from =
+      names.find(change.from_parent, change.from_name, &moved);
   if (from == nullptr) return fail(Code::kNotFound, "client.rename");
-  // Leases of others may lie below a directory, so the manager moves it.
+  // Leases of others may lie below a directory, so the manager moves it. The manager also recalls
+  // the leases below: paths to them may lead through directories that are not held.
   if (from->type == FileType::kDirectory || change.exchange) {
-    return fail(to_manager(names.directories()).error());
+    return fail(to_manager({change.from_parent, change.to_parent}).error());
   }
   STDCHK_TRY(check_new_name(change.to_parent, change.to_name));
-  const HeldNames::File* const to = names.find(change.to_parent, change.to_name, &replaced);
+  const HeldDirectories::File* const to = names.find(change.to_parent, change.to_name, &replaced);
   if (to != nullptr && change.no_replace) return fail(Code::kExists, "client.rename");
   if (replaced == moved) return 1U;
   if (to != nullptr && to->type == FileType::kDirectory) {
@@ -351,7 +353,7 @@ Result<std::optional<LeasedCalls::Created>> LeasedCalls::create(Turn& turn, File
   STDCHK_TRY(verify(turn, parent, name));
   STDCHK_ASSIGN(const Way way, choose_for_change(turn, {parent}));
   if (way == Way::kManager) return std::nullopt;
-  HeldNames& names = leases_.names();
+  HeldDirectories& names = leases_.names();
   Created out;
   if (const auto* there = names.find(parent, name, &out.existing)) {
     if (exclusive) return fail(Code::kExists, "client.create");
@@ -372,7 +374,7 @@ Result<std::optional<LeasedCalls::Created>> LeasedCalls::create(Turn& turn, File
 }
 
 Status LeasedCalls::leave(Turn& turn, FileId directory, FileId file) {
-  const HeldNames::File* const named = file ? leases_.names().file(file) : nullptr;
+  const HeldDirectories::File* const named = file ? leases_.names().file(file) : nullptr;
   std::vector<FileId> directories{directory};
   if (named != nullptr && named->parent != directory) directories.push_back(named->parent);
   const auto is_held = [this](FileId one) {
@@ -411,8 +413,8 @@ EmptyOpenPtr LeasedCalls::empty_open(FileId file) const {
 
 Status LeasedCalls::start_session(EmptyOpen& open) {
   if (!needs_session(open)) return {};
-  HeldNames& names = leases_.names();
-  const HeldNames::File* const named = names.file(open.file);
+  HeldDirectories& names = leases_.names();
+  const HeldDirectories::File* const named = names.file(open.file);
   if (named != nullptr && named->attributes) open.attributes = *named->attributes;
   msg::OpenSession request;
   if (open.is_stored) {

@@ -142,7 +142,7 @@ class LeasedCalls {
   Status check_new_name(FileId parent, std::string_view name) STDCHK_REQUIRES(engine_lock);
   Status settle(FileId file) STDCHK_REQUIRES(engine_lock);
   Status check_settled(FileId file) STDCHK_REQUIRES(engine_lock);
-  HeldNames::Stage stage_of(FileId file) STDCHK_REQUIRES(engine_lock);
+  HeldDirectories::Stage stage_of(FileId file) STDCHK_REQUIRES(engine_lock);
   Status verify(Turn& turn, FileId parent, std::string_view name) STDCHK_REQUIRES(engine_lock);
   Status remove_here(FileId parent, std::string_view name, bool directory)
       STDCHK_REQUIRES(engine_lock);

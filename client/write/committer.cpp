@@ -121,9 +121,11 @@ void Committer::build(const std::vector<Extent>& abandoned) {
 
 void Committer::send_part(Work& work) {
   in_flight_ = true;
-  core_.call(work, parts_[next_part_++],
-             [this, generation = core_.manager_generation](rpc::Answer answer)
-                 STDCHK_REQUIRES(engine_lock) { on_part(generation, std::move(answer)); });
+  core_.call(
+      work, parts_[next_part_++],
+      [this, generation = core_.manager_generation](rpc::Answer answer)
+          STDCHK_REQUIRES(engine_lock) { on_part(generation, std::move(answer)); },
+      core_.host.may_commit());
 }
 
 void Committer::on_part(std::uint64_t generation, rpc::Answer answer) {

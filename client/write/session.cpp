@@ -3,7 +3,7 @@
 //   begin_write, end_write   the application fills a slot of the window (WrittenFile remembers it)
 //   SlotCutter               a full slot is cut into chunks
 //   HashQueue                a chunk gets its CRC and, if wanted, its name
-//   Placement                the pool has an equal chunk (EqualChunks), or it must be written
+//   ChunkPlacer              the pool has an equal chunk (EqualChunks), or it must be written
 //   SpaceKeeper              extents are carved out of grants
 //   ChunkWriter              the bytes are written to one or several benefactors
 //   ChunkLedger              the chunk is stored, and its part of the slot is free
@@ -79,8 +79,8 @@ Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSe
       ledger_(core_, space_, committer_),
       equal_(core_, written_, space_),
       writer_(core_, space_, ledger_),
-      placement_({core_, written_, committer_, space_, ledger_, equal_, writer_},
-                 cut_by_content(host, opened.policy) && !core_.naming->is_off()),
+      placer_({core_, written_, committer_, space_, ledger_, equal_, writer_},
+              cut_by_content(host, opened.policy) && !core_.naming->is_off()),
       hashes_(core_, ledger_),
       cutter_({core_, written_, committer_, ledger_, hashes_},
               cut_by_content(host, opened.policy) && !core_.naming->is_off()),
@@ -97,7 +97,7 @@ void Session::let_go() {
   written_.overlay().clear();
   equal_.clear();
   hashes_.clear();
-  placement_.clear();
+  placer_.clear();
   writer_.clear();
 }
 
@@ -191,7 +191,7 @@ Result<std::uint64_t> Session::extend(std::uint64_t bytes) {
 
 void Session::hashed(const OutChunkPtr& chunk) {
   core_.move(chunk->segments, SlotState::kHashing, SlotState::kPlacing);
-  placement_.place(chunk);
+  placer_.place(chunk);
   core_.schedule();
 }
 
@@ -253,7 +253,7 @@ void Session::plan(Work& work) {
   cutter_.plan(work);
   hashes_.plan(work);
   if (resumer_.is_unknown()) return resumer_.plan(work);
-  placement_.plan_look_up(work);
+  placer_.plan_look_up(work);
   equal_.plan(work);
   writer_.plan(work);
   // A session that writes nothing more gets no space ahead.
@@ -262,8 +262,8 @@ void Session::plan(Work& work) {
   const bool may_ask_ahead =
       window.free_count() * 2 >= window.slot_count() && !space_.has_returned_grants();
   const bool writes_more = !ending() && (ledger_.count() > 0 || (!cutter_.idle() && may_ask_ahead));
-  placement_.plan_grants(work, writes_more);
-  placement_.plan_return(work);
+  placer_.plan_grants(work, writes_more);
+  placer_.plan_return(work);
   committer_.plan(work, ledger_.count() == 0 && cutter_.all_cut(), space_.abandoned());
   plan_end(work);
 }
@@ -287,8 +287,8 @@ void Session::plan_end(Work& work) {
 
 void Session::end() {
   core_.state = State::kEnded;
-  if (!core_.error.has_value() && (placement_.has_unnamed() || core_.figures.bytes_named > 0)) {
-    core_.naming->committed(!placement_.has_unnamed());
+  if (!core_.error.has_value() && (placer_.has_unnamed() || core_.figures.bytes_named > 0)) {
+    core_.naming->committed(!placer_.has_unnamed());
   }
   written_.clear();
   equal_.forget_similar();
@@ -340,7 +340,7 @@ void Session::fail_with(Error why) {
   }
   cutter_.seal_all();
   hashes_.drop_all();
-  placement_.drop_all();
+  placer_.drop_all();
   writer_.drop_all();
   committer_.failed(why);
   committer_.finish_syncs();

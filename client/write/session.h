@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "client/write/chunk_ledger.h"
+#include "client/write/chunk_placer.h"
 #include "client/write/chunk_writer.h"
 #include "client/write/committer.h"
 #include "client/write/equal_chunks.h"
 #include "client/write/hash_queue.h"
-#include "client/write/placement.h"
 #include "client/write/resumer.h"
 #include "client/write/session_core.h"
 #include "client/write/slot_cutter.h"
@@ -137,7 +137,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   ChunkLedger ledger_;
   EqualChunks equal_;
   ChunkWriter writer_;
-  Placement placement_;
+  ChunkPlacer placer_;
   HashQueue hashes_;
   SlotCutter cutter_;
   Resumer resumer_;

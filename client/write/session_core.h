@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -42,6 +43,9 @@ class SessionHost {
   /// The same with the thread's next work, at most 20 ms later. Costs no wake-up.
   virtual void schedule_later(Session& session) STDCHK_REQUIRES(engine_lock) = 0;
   virtual void schedule_after(Session& session, Duration delay) STDCHK_REQUIRES(engine_lock) = 0;
+  /// Returns the function that says whether a commit may be sent. Empty: each may. A version implies
+  /// all earlier changes of names, so a batch of unknown outcome goes first.
+  virtual std::function<bool()> may_commit() STDCHK_REQUIRES(engine_lock) = 0;
   /// Called when the manager has confirmed a commit.
   virtual void committed(const msg::Commit::Reply& reply) STDCHK_REQUIRES(engine_lock) = 0;
   /// Called when the session has ended and has no work under way.
@@ -86,19 +90,23 @@ struct SessionCore {
   void notify() { host.shared().changed.notify_all(); }
   /// Fails the session. See Session::fail_with.
   void fail_with(Error why) STDCHK_REQUIRES(engine_lock);
-  /// Adds a call to the manager. `answered` runs with the lock held, on the reactor's thread.
+  /// Adds a call to the manager. `answered` runs with the lock held, on the reactor's thread. See
+  /// ManagerClient::call for `may_go`.
   template <class Answered>
-  void call(Work& work, msg::Request request, Answered answered) {
+  void call(Work& work, msg::Request request, Answered answered,
+            std::function<bool()> may_go = {}) {
     ++calls_in_flight;
     ++figures.manager_calls;
-    work.calls.push_back({std::move(request), [keep = self(), this, done = std::move(answered)](
-                                                  rpc::Answer answer) mutable {
-                            const Lock lock(host.shared().mutex);
-                            --calls_in_flight;
-                            done(std::move(answer));
-                            // Destroys the captured objects while the lock is held.
-                            [[maybe_unused]] const Answered last = std::move(done);
-                          }});
+    work.calls.push_back(
+        {std::move(request),
+         [keep = self(), this, done = std::move(answered)](rpc::Answer answer) mutable {
+           const Lock lock(host.shared().mutex);
+           --calls_in_flight;
+           done(std::move(answer));
+           // Destroys the captured objects while the lock is held.
+           [[maybe_unused]] const Answered last = std::move(done);
+         },
+         std::move(may_go)});
   }
   /// Moves a chunk's bytes to another state of their slots.
   void move(const Segments& segments, SlotState from, SlotState to) STDCHK_REQUIRES(engine_lock) {

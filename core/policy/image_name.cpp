@@ -31,6 +31,12 @@ std::optional<ImageName> parse_image_name(std::string_view file_name) {
   return ImageName{std::string(file_name), *node, *timestep};
 }
 
+bool is_name_of_sets(std::string_view name) {
+  // The link `latest` may name a set as a name with a star, and then the pool refuses such files.
+  return name == kLatestName || name.find('*') != std::string_view::npos ||
+         parse_image_name(name).has_value();
+}
+
 std::string set_name(std::string_view application, std::uint64_t timestep) {
   return std::string(application) + ".*.T" + std::to_string(timestep);
 }

@@ -21,7 +21,4 @@ constexpr bool same_block(Epoch one, Epoch other) {
   return one.value / kEpochBlock == other.value / kEpochBlock;
 }
 
-/// The symbolic link in a folder that names its newest complete set.
-inline constexpr const char* kLatestName = "latest";
-
 }  // namespace stdchk::manager

@@ -62,11 +62,17 @@ void Router::handle(Connection& connection, M& request, const Call& call) {
 }
 
 template <class M>
-void Router::handle_registration(Connection& connection, M& request, const Call& call) {
-  const auto again = [this, number = connection.number(), request, call]() mutable {
+std::function<void()> Router::handle_again(const Connection& connection, M& request,
+                                           const Call& call) {
+  return [this, number = connection.number(), request, call]() mutable {
     Connection* const found = connections_.find(number);
     if (found != nullptr) handle(*found, request, call);
   };
+}
+
+template <class M>
+void Router::handle_registration(Connection& connection, M& request, const Call& call) {
+  const auto again = handle_again(connection, request, call);
   if (to_.admissions.wait_for_epoch(again)) return;
   if constexpr (std::is_same_v<M, msg::RegisterClient>) {
     if (to_.admissions.wait_for_log_stores(again)) return;
@@ -96,13 +102,8 @@ void Router::handle_client(Connection& connection, M& request, const Call& call)
     }
   }
   client->second.last_heard = pool_.now();
-  if (to_.leases.must_wait(client->second, request)) {
-    const auto again = [this, number = connection.number(), request, call]() mutable {
-      Connection* const found = connections_.find(number);
-      if (found != nullptr) handle(*found, request, call);
-    };
-    return to_.leases.wait(client->second, request, call, again);
-  }
+  const auto make_retry = [&] { return handle_again(connection, request, call); };
+  if (to_.leases.wait_if_leased(client->second, request, call, make_retry)) return;
   if constexpr (kChanges<M>) {
     change(connection, client->second, request, call);
   } else {

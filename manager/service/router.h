@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "core/messages/messages.h"
@@ -55,6 +56,9 @@ class Router {
  private:
   template <class M>
   void handle(Connection& connection, M& request, const Call& call);
+  /// Returns a function that handles the request again, unless the connection has gone by then.
+  template <class M>
+  std::function<void()> handle_again(const Connection& connection, M& request, const Call& call);
   template <class M>
   void handle_registration(Connection& connection, M& request, const Call& call);
   template <class M>

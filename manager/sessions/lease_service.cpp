@@ -98,7 +98,6 @@ void LeaseService::apply(ClientRecord& client, const msg::ApplyNames& request, c
   // not fit.
   const auto end = std::make_shared<std::vector<FileId>>(removed_by(leases(), request));
   ending_.insert(end->begin(), end->end());
-  const std::vector<FileId> held = directories_of(leases(), request.holder);
   const auto fits = std::make_shared<bool>(true);
   pool_.execute(std::move(command), [this, call, reply, fits, end](const Result<Affected>& done) {
     if (!end->empty()) ended(*end);
@@ -108,8 +107,9 @@ void LeaseService::apply(ClientRecord& client, const msg::ApplyNames& request, c
   });
   if (pool_.journal().failed() || leases().find(request.holder) != nullptr) return;
   *fits = false;
-  *end = held;
-  ending_.insert(held.begin(), held.end());
+  const std::set<FileId>& lost = leases().ended_last();
+  end->insert(end->end(), lost.begin(), lost.end());
+  ending_.insert(lost.begin(), lost.end());
   log::warning("batch {} of client {} on {} does not fit, and its leases end", request.number,
                client.id.value, client.host_name);
 }

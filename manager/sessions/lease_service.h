@@ -53,21 +53,19 @@ class LeaseService {
   void serve(ClientRecord& client, const msg::ReturnLease& request, const Call& call);
 
   /// Recalls the leases of others that the client's request is about. Returns true when there are
-  /// such leases: the caller has the request wait.
-  template <class M>
-  bool must_wait(const ClientRecord& client, const M& request) {
+  /// such leases, and has the request wait: when leases have ended, the function is called that
+  /// `make_retry()` returns. That function asks here again. Until then the client's later requests
+  /// wait, too, if they touch a directory that this request changes.
+  template <class M, class MakeRetry>
+  bool wait_if_leased(const ClientRecord& client, const M& request, const Call& call,
+                      MakeRetry make_retry) {
     if (leases().directories().empty() && ending_.empty() && waiting_.empty()) return false;
-    return must_wait_for(client, touched_by(pool_.state(), request));
-  }
-  /// Calls `retry` when leases have ended. It looks again whether the request must wait. Until then
-  /// the client's later requests wait, too, if they touch a directory that this request changes.
-  template <class M>
-  void wait(const ClientRecord& client, const M& request, const Call& call,
-            std::function<void()> retry) {
     const TouchedDirectories touched = touched_by(pool_.state(), request);
-    Waiting one{client.id, {}, call, std::move(retry)};
+    if (!must_wait_for(client, touched)) return false;
+    Waiting one{client.id, {}, call, make_retry()};
     if (touched.changes_names()) one.changes = touched.directories();
     waiting_.push_back(std::move(one));
+    return true;
   }
   /// Recalls the leases that the journal knows: the manager has started.
   void start();

@@ -37,12 +37,6 @@ bool suits(const State& state, const ClientRecord& client, const File& child) {
 
 }  // namespace
 
-bool is_name_of_sets(std::string_view name) {
-  // The link `latest` may name a set as a name with a star, and then the pool refuses such files.
-  return name == kLatestName || name.find('*') != std::string_view::npos ||
-         parse_image_name(name).has_value();
-}
-
 bool may_lease(const Pool& pool, const Clients& clients, const Notices& notices,
                const ClientRecord& client, FileId directory) {
   const State& state = pool.state();

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <string_view>
+#include <cstddef>
 
 #include "core/base/result.h"
 #include "core/messages/messages.h"
@@ -18,9 +18,6 @@ inline constexpr std::size_t kLeasedNamesMax = 4096;
 /// itself changes no names in it.
 bool may_lease(const Pool& pool, const Clients& clients, const Notices& notices,
                const ClientRecord& client, FileId directory);
-
-/// Returns true when only the manager makes and removes such names, or reads sets from them.
-bool is_name_of_sets(std::string_view name);
 
 /// Checks what the journalled state cannot check, because it depends on running sessions and on the
 /// numbers that clients were given. Every change must pass before the batch is journalled.

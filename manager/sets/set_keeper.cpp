@@ -10,6 +10,7 @@
 #include "core/base/file_time.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/policy/image_name.h"
 #include "core/policy/name_patterns.h"
 #include "core/policy/set_naming.h"
 

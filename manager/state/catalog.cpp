@@ -8,6 +8,7 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/files/drain_manifest.h"
+#include "core/policy/image_name.h"
 #include "manager/state/pending_names.h"
 
 namespace stdchk::manager {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/limits.h"
+#include "core/policy/image_name.h"
 #include "manager/state/pending_names.h"
 
 namespace stdchk::manager {

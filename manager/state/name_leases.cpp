@@ -1,6 +1,7 @@
 #include "manager/state/name_leases.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace stdchk::manager {
 
@@ -51,7 +52,8 @@ void NameLeases::end(std::uint64_t holder, FileId directory) {
 void NameLeases::end_all(std::uint64_t holder) {
   const auto found = holders_.find(holder);
   if (found == holders_.end()) return;
-  for (const FileId directory : found->second.directories) directories_.erase(directory);
+  ended_last_ = std::move(found->second.directories);
+  for (const FileId directory : ended_last_) directories_.erase(directory);
   holders_.erase(found);
 }
 

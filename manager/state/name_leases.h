@@ -47,6 +47,8 @@ class NameLeases {
   void end(std::uint64_t holder, FileId directory);
   /// Ends all leases of the holder, and forgets the holder.
   void end_all(std::uint64_t holder);
+  /// The directories whose leases the newest end_all() has ended.
+  const std::set<FileId>& ended_last() const { return ended_last_; }
   /// Emits the commands that restore this table. Leaves out directories that `exists` denies.
   void snapshot(const std::function<bool(FileId)>& exists,
                 const std::function<void(Command)>& emit) const;
@@ -54,6 +56,7 @@ class NameLeases {
  private:
   std::map<FileId, std::uint64_t> directories_;
   std::map<std::uint64_t, Holder> holders_;
+  std::set<FileId> ended_last_;
 };
 
 }  // namespace stdchk::manager

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/policy/image_name.h"
+
 namespace stdchk::manager {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/limits.h"
+#include "core/policy/image_name.h"
 
 namespace stdchk::fuzz {
 namespace {

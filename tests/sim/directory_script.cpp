@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "core/policy/image_name.h"
 #include "core/policy/set_rules.h"
 #include "manager/service/service.h"
 #include "tests/sim/engine_scripts.h"
@@ -202,7 +203,7 @@ std::string DirectoryScript::fault_of(std::uint64_t number) const {
 
 void DirectoryScript::check() const {
   if (folder() == nullptr) return;
-  const auto link = cluster_.manager()->state().lookup(folder_, manager::kLatestName, ClientId{});
+  const auto link = cluster_.manager()->state().lookup(folder_, kLatestName, ClientId{});
   if (link) {
     const std::string fault = fault_of(number_of((*link)->target));
     if (!fault.empty())
@@ -253,7 +254,7 @@ void DirectoryScript::check_settled() const {
     if (checkpoints_[number].has_marker) newest = number;
   }
   if (newest == checkpoints_.size()) return;
-  const auto link = cluster_.manager()->state().lookup(folder_, manager::kLatestName, ClientId{});
+  const auto link = cluster_.manager()->state().lookup(folder_, kLatestName, ClientId{});
   const std::string latest = link ? (*link)->target : "nothing";
   const std::uint64_t named = number_of(latest);
   const bool may_be_newer =

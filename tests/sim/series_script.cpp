@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "core/policy/image_name.h"
 #include "core/policy/set_rules.h"
 #include "manager/replication/copy_planner.h"
 #include "manager/service/service.h"
@@ -295,7 +296,7 @@ void SeriesScript::list() {
 void SeriesScript::check_latest() const {
   if (folder() == nullptr) return;
   const manager::State& state = cluster_.manager()->state();
-  const auto link = state.lookup(folder_, manager::kLatestName, ClientId{});
+  const auto link = state.lookup(folder_, kLatestName, ClientId{});
   const auto named = link ? timestep_of((*link)->target) : std::nullopt;
   if (!named) return;
   std::vector<std::uint64_t> sizes;
@@ -311,8 +312,7 @@ void SeriesScript::check_drained_latest(const std::string& drain_directory) cons
   namespace files = std::filesystem;
   const files::path there = files::path(drain_directory) / kFolder;
   std::error_code absent;
-  const auto named =
-      timestep_of(files::read_symlink(there / manager::kLatestName, absent).string());
+  const auto named = timestep_of(files::read_symlink(there / kLatestName, absent).string());
   if (!named) return;
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t image = 0; image < kImages; ++image) {
@@ -382,7 +382,7 @@ void SeriesScript::check_settled() const {
   if (options_.keep > 0 && images_ > 0U && complete > options_.keep) {
     complain_(fmt::format("sets: {} complete ones are kept", complete));
   }
-  const auto link = state.lookup(folder_, manager::kLatestName, ClientId{});
+  const auto link = state.lookup(folder_, kLatestName, ClientId{});
   const std::string latest = link.has_value() ? (*link)->target : std::string();
   if (!linked.contains(latest)) {
     complain_(fmt::format("sets: {} is the newest, and the link says {}", newest, latest));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -242,6 +243,36 @@ TEST_CASE("a change that no batch can have returns the lease first") {
   CHECK_FALSE(held.is_held());
 }
 
+TEST_CASE("a rename of a directory returns the leases that it concerns, and keeps the others") {
+  Held held;
+  const auto make = [&](FileId parent, std::string_view name) {
+    const auto made = held.first->make_directory(parent, name, {0755, 1, 2});
+    REQUIRE(made.has_value());
+    return made->id;
+  };
+  const FileId above = make(held.directory, "above");
+  const FileId moved = make(above, "moved");
+  const FileId below = make(moved, "below");
+  held.make_in(below, "a");
+  auto open = held.first->create(below, "open", writing(), {});
+  REQUIRE(open.has_value());
+  REQUIRE(held.is_held_here(below));
+  REQUIRE(held.first->rename({{}, above, "moved", above, "to"}).has_value());
+  CHECK(held.is_held_here(held.directory));
+  for (const FileId one : {above, moved, below}) CHECK_FALSE(held.is_held_here(one));
+  CHECK(held.first->lookup(above, "to")->id == moved);
+  CHECK(code_of(held.first->lookup(above, "moved")) == Code::kNotFound);
+  REQUIRE((*open)->write(0, random_bytes(1000, 1)).has_value());
+  REQUIRE((*open)->close().has_value());
+  CHECK(held.is_held_here(held.directory));
+  auto second = held.pool.connect();
+  CHECK(second->lookup_fresh(held.directory, "above")->id == above);
+  CHECK(second->lookup_fresh(above, "to")->id == moved);
+  CHECK(second->lookup_fresh(below, "a")->version == 1);
+  CHECK(second->lookup_fresh(below, "open")->size_bytes == 1000);
+  CHECK(held.losses() == 0);
+}
+
 TEST_CASE("a holder goes on with a manager that was restarted, and loses nothing") {
   Held held;
   for (int i = 0; i < 20; ++i) held.make("f" + std::to_string(i));
@@ -321,6 +352,20 @@ TEST_CASE("fsync of a directory waits for the journal, and a change does not") {
   REQUIRE(sync_names(*held.first, held.directory).has_value());
   CHECK(std::chrono::steady_clock::now() - began >= 250ms);
   held.pool.delay_journal({});
+}
+
+TEST_CASE("fsync of an open file without bytes waits for the journal") {
+  Held held;
+  auto file = held.first->create(held.directory, "a", writing(), {});
+  REQUIRE(file.has_value());
+  held.pool.delay_journal(300ms);
+  const auto began = std::chrono::steady_clock::now();
+  REQUIRE((*file)->sync().has_value());
+  REQUIRE(sync_names(*held.first, (*file)->id()).has_value());
+  CHECK(std::chrono::steady_clock::now() - began >= 250ms);
+  CHECK_FALSE((*file)->dirty());
+  held.pool.delay_journal({});
+  CHECK(held.pool.connect()->lookup_fresh(held.directory, "a")->id == (*file)->id());
 }
 
 TEST_CASE("changes wait while an earlier change is not in the journal for long") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "core/base/limits.h"
@@ -36,6 +37,9 @@ struct Host final : SessionHost {
   void schedule(Session&) override {}
   void schedule_later(Session&) override {}
   void schedule_after(Session&, Duration delay) override { timers.push_back(clock_.now() + delay); }
+  std::function<bool()> may_commit() override {
+    return [this] { return lets_commits_go; };
+  }
   void committed(const msg::Commit::Reply&) override {}
   void ended(Session&) override {}
   void promise_broken(const Session&) override {}
@@ -44,6 +48,7 @@ struct Host final : SessionHost {
   void pass(Duration time) { clock_.advance(time); }
 
   std::vector<Time> timers;
+  bool lets_commits_go = true;
 
  private:
   Shared shared_;
@@ -308,6 +313,15 @@ TEST_CASE("a commit that was done before a restart is done, whatever has become 
   REQUIRE(pool.commit->done());
   CHECK(pool.commit->status->has_value());
   CHECK(pool.session->attributes().version == 1);
+}
+
+TEST_CASE("only a commit waits for the changes of names before it") {
+  Interrupted pool;
+  REQUIRE(pool.sent[0].may_go);
+  CHECK(pool.sent[0].may_go());
+  pool.host.lets_commits_go = false;
+  CHECK_FALSE(pool.sent[0].may_go());
+  CHECK_FALSE(pool.resume().may_go);
 }
 
 TEST_CASE("a commit is not said to have failed when nobody knows") {

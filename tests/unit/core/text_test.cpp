@@ -81,6 +81,17 @@ TEST_CASE("image names have an application, a node and a timestep") {
   }
 }
 
+TEST_CASE("images, the link of the newest set and names with a star belong to sets") {
+  for (const char* name : {"heat.N3.T120", "latest", "heat.*.T120", "*", "a*b"}) {
+    INFO(name);
+    CHECK(is_name_of_sets(name));
+  }
+  for (const char* name : {"", "heat", "heat.T120", "Latest", "latest.txt", ".stdchk-a"}) {
+    INFO(name);
+    CHECK_FALSE(is_name_of_sets(name));
+  }
+}
+
 TEST_CASE("a list is split where its separators are, and has no empty parts") {
   CHECK(split("", ',').empty());
   CHECK(split("a", ',') == std::vector<std::string>{"a"});

@@ -399,6 +399,34 @@ TEST_CASE("a batch that does not fit ends the holder's leases, and what was befo
   CHECK(first.apply({z}).error().code == Code::kStale);
 }
 
+TEST_CASE("requests go on when a batch that does not fit has ended the leases that they wait for") {
+  Two two;
+  Holder& first = *two.first;
+  auto kept = first.add(two.directory, "kept", Kind::kAddDirectory);
+  auto removed = first.add(two.directory, "removed", Kind::kAddDirectory);
+  kept.lease = removed.lease = true;
+  REQUIRE(first.apply({kept, removed}));
+  const ClientId asker = two.second->id;
+  const auto in_kept = send(two.world, *two.second, msg::ReadDirectory{asker, kept.file});
+  const auto in_removed = send(two.world, *two.second, msg::ReadDirectory{asker, removed.file});
+  CHECK_FALSE(*in_kept);
+  CHECK_FALSE(*in_removed);
+  auto made = first.add(two.directory, "made", Kind::kAddDirectory);
+  made.lease = true;
+  const auto applied = first.apply(
+      {Holder::change_of(Kind::kRemoveDirectory, two.directory, "removed", removed.file), made,
+       first.add(two.directory, "made")});
+  REQUIRE_FALSE(applied);
+  CHECK(applied.error().code == Code::kStale);
+  two.world.turn();
+  CHECK(code_of(in_kept) == Code{});
+  CHECK(*in_removed);
+  for (const FileId directory : {two.directory, kept.file, made.file}) {
+    CHECK_FALSE(two.holder_of(directory));
+    CHECK(two.second->call(msg::ReadDirectory{asker, directory}));
+  }
+}
+
 TEST_CASE("a batch with a later number than the next does not fit") {
   Two two;
   ++two.first->batch;

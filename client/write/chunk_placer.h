@@ -12,11 +12,11 @@
 
 namespace stdchk::client {
 
-/// A Placement decides where each hashed chunk goes: the pool has it, or it is written. It asks the
-/// manager in batches; one call looks names up, and asks for and returns space.
+/// A ChunkPlacer decides where each hashed chunk goes: the pool has it, or it is written. The placer
+/// asks the manager in batches. Each call looks names up, and asks for and returns space.
 ///
 /// Threads: any, with the engine's lock held; plan functions on the reactor's thread.
-class Placement {
+class ChunkPlacer {
  public:
   struct Parts {
     SessionCore& core;
@@ -28,7 +28,7 @@ class Placement {
     ChunkWriter& writer;
   };
   /// `content_cuts`: chunks end where their content says.
-  Placement(const Parts& parts, bool content_cuts) : parts_(parts), content_cuts_(content_cuts) {}
+  ChunkPlacer(const Parts& parts, bool content_cuts) : parts_(parts), content_cuts_(content_cuts) {}
 
   /// Takes a hashed chunk: a chunk with a name is looked up first, others get space at once.
   void place(const OutChunkPtr& chunk) STDCHK_REQUIRES(engine_lock);

@@ -15,14 +15,14 @@
 
 namespace stdchk::client {
 
-/// A HeldNames knows the names in the directories that this client holds, and makes the manager's
-/// checks and effects of each change (docs/decisions/0075). A directory's own attributes are kept
-/// with its names.
+/// A HeldDirectories knows the names in the directories that this client holds, and makes the
+/// manager's checks and effects of each change (docs/decisions/0075). A directory's own attributes
+/// are kept with its names.
 ///
 /// Threads: one at a time (the engine's lock).
 /// Errors: a change that fails changes nothing.
 /// Limits: about 300 bytes for each name.
-class HeldNames {
+class HeldDirectories {
  public:
   using Names = std::map<std::string, FileId, std::less<>>;
   /// The manager's knowledge of a file.
@@ -91,6 +91,7 @@ class HeldNames {
 };
 
 /// Returns true when changes with this name must be left to the manager.
-bool is_name_for_manager(std::string_view name, const HeldNames::Directory& directory, bool drains);
+bool is_name_for_manager(std::string_view name, const HeldDirectories::Directory& directory,
+                         bool drains);
 
 }  // namespace stdchk::client

@@ -1,4 +1,4 @@
-#include "client/names/held_names.h"
+#include "client/names/held_directories.h"
 
 #include <algorithm>
 #include <utility>
@@ -41,27 +41,26 @@ void apply(const msg::NameChange& change, Attributes& to) {
 
 }  // namespace
 
-bool is_name_for_manager(std::string_view name, const HeldNames::Directory& directory,
+bool is_name_for_manager(std::string_view name, const HeldDirectories::Directory& directory,
                          bool drains) {
   const auto is_text = [](char one) { return static_cast<unsigned char>(one) < 0x80; };
-  // The link `latest` of a set, names with a star and images belong to sets. Names that begin with
-  // `.stdchk-` belong to the pool. Some drain directories take only UTF-8.
-  return name == "latest" || name.find('*') != std::string_view::npos ||
-         name.starts_with(".stdchk-") || parse_image_name(name).has_value() ||
+  // Names that begin with `.stdchk-` belong to the pool. Some drain directories take only UTF-8.
+  return is_name_of_sets(name) || name.starts_with(".stdchk-") ||
          name.size() > directory.name_bytes_max || (drains && !std::ranges::all_of(name, is_text));
 }
 
-const HeldNames::Directory* HeldNames::directory(FileId id) const {
+const HeldDirectories::Directory* HeldDirectories::directory(FileId id) const {
   const auto found = directories_.find(id);
   return found == directories_.end() ? nullptr : &found->second;
 }
 
-const HeldNames::File* HeldNames::file(FileId id) const {
+const HeldDirectories::File* HeldDirectories::file(FileId id) const {
   const auto found = files_.find(id);
   return found == files_.end() ? nullptr : &found->second;
 }
 
-const HeldNames::File* HeldNames::find(FileId directory, std::string_view name, FileId* id) const {
+const HeldDirectories::File* HeldDirectories::find(FileId directory, std::string_view name,
+                                                   FileId* id) const {
   const Names& names = directories_.at(directory).names;
   const auto found = names.find(name);
   if (found == names.end()) return nullptr;
@@ -69,26 +68,26 @@ const HeldNames::File* HeldNames::find(FileId directory, std::string_view name, 
   return &files_.at(found->second);
 }
 
-std::optional<Attributes> HeldNames::attributes(FileId id) const {
+std::optional<Attributes> HeldDirectories::attributes(FileId id) const {
   if (const Directory* const held = directory(id)) return held->attributes;
   const File* const named = file(id);
   return named == nullptr ? std::nullopt : named->attributes;
 }
 
-std::vector<FileId> HeldNames::directories() const {
+std::vector<FileId> HeldDirectories::directories() const {
   std::vector<FileId> out;
   out.reserve(directories_.size());
   for (const auto& [id, directory] : directories_) out.push_back(id);
   return out;
 }
 
-void HeldNames::link(FileId id, File file) {
+void HeldDirectories::link(FileId id, File file) {
   directories_.at(file.parent).names.insert_or_assign(file.name, id);
   files_.insert_or_assign(id, std::move(file));
 }
 
-void HeldNames::add(Directory directory, const std::vector<msg::DirectoryEntry>& entries,
-                    const std::function<bool(FileId)>& is_written) {
+void HeldDirectories::add(Directory directory, const std::vector<msg::DirectoryEntry>& entries,
+                          const std::function<bool(FileId)>& is_written) {
   const FileId id = directory.attributes.id;
   directories_.insert_or_assign(id, std::move(directory));
   for (const msg::DirectoryEntry& entry : entries) {
@@ -101,42 +100,43 @@ void HeldNames::add(Directory directory, const std::vector<msg::DirectoryEntry>&
   }
 }
 
-void HeldNames::drop(FileId directory) {
+void HeldDirectories::drop(FileId directory) {
   const auto found = directories_.find(directory);
   if (found == directories_.end()) return;
   for (const auto& [name, id] : found->second.names) files_.erase(id);
   directories_.erase(found);
 }
 
-void HeldNames::forget_attributes(FileId id) {
+void HeldDirectories::forget_attributes(FileId id) {
   const auto found = files_.find(id);
   if (found != files_.end()) found->second.attributes.reset();
 }
 
-void HeldNames::set_stage(FileId id, Stage stage) {
+void HeldDirectories::set_stage(FileId id, Stage stage) {
   const auto found = files_.find(id);
   if (found != files_.end()) found->second.stage = stage;
 }
 
-void HeldNames::erase(FileId id) {
+void HeldDirectories::erase(FileId id) {
   const auto found = files_.find(id);
   if (found == files_.end()) return;
   directories_.at(found->second.parent).names.erase(found->second.name);
   files_.erase(found);
 }
 
-void HeldNames::touch(FileId directory, std::int64_t now_ns) {
+void HeldDirectories::touch(FileId directory, std::int64_t now_ns) {
   Attributes& attributes = directories_.at(directory).attributes;
   attributes.mtime_ns = attributes.ctime_ns = now_ns;
 }
 
-const HeldNames::File& HeldNames::make_file(const msg::NameChange& change, std::int64_t now_ns) {
+const HeldDirectories::File& HeldDirectories::make_file(const msg::NameChange& change,
+                                                        std::int64_t now_ns) {
   link(change.file, File{change.parent, change.name, FileType::kRegular, Stage::kEmpty,
                          new_attributes(change, FileType::kRegular, now_ns)});
   return files_.at(change.file);
 }
 
-std::vector<msg::NameChange> HeldNames::store(FileId id, std::int64_t now_ns, bool drains) {
+std::vector<msg::NameChange> HeldDirectories::store(FileId id, std::int64_t now_ns, bool drains) {
   File& file = files_.at(id);
   STDCHK_ASSERT(file.stage == Stage::kEmpty && file.attributes.has_value());
   file.stage = Stage::kStored;
@@ -172,7 +172,7 @@ std::vector<msg::NameChange> HeldNames::store(FileId id, std::int64_t now_ns, bo
   return {change, times};
 }
 
-Attributes HeldNames::make(const msg::NameChange& change) {
+Attributes HeldDirectories::make(const msg::NameChange& change) {
   const bool is_directory = change.kind == msg::NameChangeKind::kAddDirectory;
   const FileType type = is_directory ? FileType::kDirectory : FileType::kSymlink;
   const Attributes attributes = new_attributes(change, type, change.time_ns);
@@ -192,7 +192,7 @@ Attributes HeldNames::make(const msg::NameChange& change) {
   return attributes;
 }
 
-void HeldNames::remove(const msg::NameChange& change) {
+void HeldDirectories::remove(const msg::NameChange& change) {
   if (change.kind == msg::NameChangeKind::kRemoveDirectory) {
     directories_.erase(change.file);
     --directories_.at(change.parent).attributes.link_count;
@@ -201,7 +201,7 @@ void HeldNames::remove(const msg::NameChange& change) {
   touch(change.parent, change.time_ns);
 }
 
-void HeldNames::rename(const msg::NameChange& change) {
+void HeldDirectories::rename(const msg::NameChange& change) {
   FileId replaced;
   if (find(change.to_parent, change.to_name, &replaced) != nullptr) erase(replaced);
   File moved = files_.at(change.file);
@@ -214,7 +214,7 @@ void HeldNames::rename(const msg::NameChange& change) {
   touch(change.to_parent, change.time_ns);
 }
 
-void HeldNames::change_attributes(const msg::NameChange& change) {
+void HeldDirectories::change_attributes(const msg::NameChange& change) {
   const auto held = directories_.find(change.file);
   if (held != directories_.end()) return apply(change, held->second.attributes);
   const auto named = files_.find(change.file);

@@ -1,4 +1,4 @@
-#include "client/write/placement.h"
+#include "client/write/chunk_placer.h"
 
 #include <algorithm>
 #include <utility>
@@ -20,7 +20,7 @@ constexpr Duration kBatchWait = 20ms;
 
 }  // namespace
 
-void Placement::place(const OutChunkPtr& chunk) {
+void ChunkPlacer::place(const OutChunkPtr& chunk) {
   auto& [core, written, committer, space, ledger, equal, writer] = parts_;
   if (ledger.unneeded(*chunk)) return ledger.drop(*chunk, SlotState::kPlacing);
   core.naming->record_chunk(chunk->plain_crc, chunk->chunk.length);
@@ -38,7 +38,7 @@ void Placement::place(const OutChunkPtr& chunk) {
 
 /// True when the same bytes are stored where a benefactor answers, or on their way in this session.
 /// The chunk then refers to those.
-bool Placement::reuse_equal_chunk(const OutChunkPtr& chunk) {
+bool ChunkPlacer::reuse_equal_chunk(const OutChunkPtr& chunk) {
   EqualChunks::Found found = parts_.equal.find(chunk);
   if (found.stored.has_value()) {
     count_found(*chunk);
@@ -53,7 +53,7 @@ bool Placement::reuse_equal_chunk(const OutChunkPtr& chunk) {
 }
 
 /// Makes all that refers to `chunk` refer to `target`, and drops `chunk`.
-void Placement::alias(const OutChunkPtr& chunk, const OutChunkPtr& target) {
+void ChunkPlacer::alias(const OutChunkPtr& chunk, const OutChunkPtr& target) {
   const std::uint64_t end = chunk->file_offset + chunk->chunk.length;
   Overlay::Entries& entries = parts_.written.overlay().entries();
   auto entry = entries.lower_bound(chunk->file_offset);
@@ -76,7 +76,7 @@ void Placement::alias(const OutChunkPtr& chunk, const OutChunkPtr& target) {
 }
 
 /// Counts a chunk that the pool, or this session, already had.
-void Placement::count_found(const OutChunk& chunk) {
+void ChunkPlacer::count_found(const OutChunk& chunk) {
   SessionCore& core = parts_.core;
   core.figures.bytes_existing += chunk.chunk.length;
   core.host.totals().equal_bytes += chunk.chunk.length;
@@ -84,7 +84,7 @@ void Placement::count_found(const OutChunk& chunk) {
 }
 
 /// True when enough chunks wait for a call to pay, or when something waits for them.
-bool Placement::batch_is_due() {
+bool ChunkPlacer::batch_is_due() {
   SessionCore& core = parts_.core;
   // A batch holds at most a quarter of the window.
   const std::size_t chunks_a_slot = content_cuts_ ? 4 : 1;
@@ -101,7 +101,7 @@ bool Placement::batch_is_due() {
   return false;
 }
 
-void Placement::plan_look_up(Work& work) {
+void ChunkPlacer::plan_look_up(Work& work) {
   auto& [core, written, committer, space, ledger, equal, writer] = parts_;
   while (!to_ask_.empty() && batches_in_flight_ < kBatchesInFlightMax &&
          core.state != SessionCore::State::kEnded) {
@@ -131,7 +131,7 @@ void Placement::plan_look_up(Work& work) {
   }
 }
 
-void Placement::plan_grants(Work& work, bool writes_more) {
+void ChunkPlacer::plan_grants(Work& work, bool writes_more) {
   const auto& [core, written, committer, space, ledger, equal, writer] = parts_;
   if (core.error.has_value() || !space.may_ask()) return;
   if (writer.waiting().empty() && !writes_more) return;
@@ -139,13 +139,13 @@ void Placement::plan_grants(Work& work, bool writes_more) {
   if (want > 0) send(work, {}, want);
 }
 
-void Placement::plan_return(Work& work) {
+void ChunkPlacer::plan_return(Work& work) {
   const SessionCore& core = parts_.core;
   if (core.state != SessionCore::State::kOpen || core.error.has_value()) return;
   if (parts_.space.drop_idle()) send(work, {}, 0);
 }
 
-void Placement::send(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want) {
+void ChunkPlacer::send(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t want) {
   SessionCore& core = parts_.core;
   msg::Place place;
   place.session = core.id;
@@ -160,8 +160,8 @@ void Placement::send(Work& work, std::vector<OutChunkPtr> batch, std::uint64_t w
                 STDCHK_REQUIRES(engine_lock) { on_placed(batch, want, generation, answer); });
 }
 
-void Placement::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want,
-                          std::uint64_t generation, const rpc::Answer& answer) {
+void ChunkPlacer::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t want,
+                            std::uint64_t generation, const rpc::Answer& answer) {
   SessionCore& core = parts_.core;
   if (!batch.empty()) --batches_in_flight_;
   parts_.space.answered(want);
@@ -193,7 +193,7 @@ void Placement::on_placed(const std::vector<OutChunkPtr>& batch, std::uint64_t w
 }
 
 /// Takes the answer for each chunk of a batch. The writer gets the chunks that the pool lacks.
-void Placement::take(const std::vector<OutChunkPtr>& batch, const msg::Place::Reply& reply) {
+void ChunkPlacer::take(const std::vector<OutChunkPtr>& batch, const msg::Place::Reply& reply) {
   std::vector<const Chunk*> existing(batch.size(), nullptr);
   for (const auto& found : reply.existing) {
     if (found.index < batch.size()) existing[found.index] = &found.chunk;
@@ -215,7 +215,7 @@ void Placement::take(const std::vector<OutChunkPtr>& batch, const msg::Place::Re
   }
 }
 
-void Placement::no_space(const rpc::Failure& failure) {
+void ChunkPlacer::no_space(const rpc::Failure& failure) {
   if (parts_.space.may_continue_with_fewer_copies(parts_.writer.waiting())) return;
   parts_.equal.give_up_similar();
   if (const auto why = parts_.space.no_space(failure)) parts_.core.fail_with(*why);
@@ -223,7 +223,7 @@ void Placement::no_space(const rpc::Failure& failure) {
 
 /// True when a call must be made again: an earlier manager got it, or the manager has not answered
 /// for less than kOperationDeadline.
-bool Placement::asks_again(std::uint64_t generation, const rpc::Answer& answer) {
+bool ChunkPlacer::asks_again(std::uint64_t generation, const rpc::Answer& answer) {
   SessionCore& core = parts_.core;
   if (core.error.has_value()) return false;
   const bool lost = !answer.has_value() && answer.error().error.code == Code::kManagerLost;
@@ -237,7 +237,7 @@ bool Placement::asks_again(std::uint64_t generation, const rpc::Answer& answer) 
          (lost && now - lost_since_ < limits::kOperationDeadline);
 }
 
-void Placement::drop_all() {
+void ChunkPlacer::drop_all() {
   std::deque<OutChunkPtr> chunks;
   chunks.swap(to_ask_);
   for (const OutChunkPtr& chunk : chunks) parts_.ledger.drop(*chunk, SlotState::kPlacing);
