@@ -69,8 +69,8 @@ void BlockingNames::forget(FileId parent, std::string_view name, FileId file) {
   if (file) engine().metadata().forget_file(file);
 }
 
-/// Checks the name, and looks it up if the directory is held. Returns nothing when the look-up goes
-/// to the manager, which ends with the turn.
+/// Checks the name, and looks it up if the directory is held. Returns nothing when the manager must
+/// be asked. That call ends with the turn.
 Result<std::optional<Attributes>> BlockingNames::lookup_held(LeasedNames::Turn& turn, FileId parent,
                                                              std::string_view name) {
   STDCHK_TRY(check_name(name));
