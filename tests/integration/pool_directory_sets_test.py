@@ -21,7 +21,7 @@ RULES = ("set=directory", "set-names=step-*", "marker=.metadata", "pointer=lates
 
 def write_checkpoint(folder, step, shards=4, size=2 * MIB):
     """Writes files as PyTorch's distributed checkpoints have them: shards, then `.metadata` with their checksums,
-    then the pointer."""
+    then the pointer. PyTorch, too, writes `.metadata.tmp` and renames it."""
     directory = folder / f"step-{step}"
     directory.mkdir()
     checksums = {}
@@ -29,7 +29,8 @@ def write_checkpoint(folder, step, shards=4, size=2 * MIB):
         content = os.urandom(size)
         (directory / f"__{rank}_0.distcp").write_bytes(content)
         checksums[f"__{rank}_0.distcp"] = hashlib.sha256(content).hexdigest()
-    (directory / ".metadata").write_text(json.dumps(checksums))
+    (directory / ".metadata.tmp").write_text(json.dumps(checksums))
+    os.replace(directory / ".metadata.tmp", directory / ".metadata")
     (folder / "latest.new").write_text(directory.name)
     os.replace(folder / "latest.new", folder / "latest")
 
