@@ -6,18 +6,29 @@
 #include <vector>
 
 #include "core/policy/image_name.h"
+#include "core/policy/set_naming.h"
+#include "manager/state/set_names.h"
 
 namespace stdchk::manager {
 namespace {
 
-/// Returns true for a name with a star that the link `latest` names. Such a name comes from a
-/// program that has opened the link, which stands for a set, as a file.
-bool is_latest_target(const FileTable& files, const File& folder, std::string_view name) {
+/// Returns true for a name with a star that the link `latest` names or has named: the name of an
+/// image set in the folder. Such a name comes from a program that has opened the link, which stands
+/// for a set, as a file. Its host may still know an earlier target.
+bool is_set_name(const FileTable& files, const File& folder, std::string_view name) {
   if (name.find('*') == std::string_view::npos) return false;
-  const auto link_at = folder.as_directory.children.find(kLatestName);
-  if (link_at == folder.as_directory.children.end()) return false;
-  const File& latest = *files.file(link_at->second);
-  return latest.type == FileType::kSymlink && latest.target == name;
+  const Directory& names = folder.as_directory;
+  const auto link = names.children.find(kLatestName);
+  if (link != names.children.end()) {
+    const File& latest = *files.file(link->second);
+    if (latest.type == FileType::kSymlink && latest.target == name) return true;
+  }
+  // Whether a folder has directories that are sets does not change how it reads names of images.
+  const SetNaming* const naming = SetNames(files, false).naming(folder);
+  return naming != nullptr && std::ranges::any_of(names.children, [&](const auto& child) {
+           return child.first != name && naming->parse(child.first) &&
+                  naming->set_of(child.first) == name;
+         });
 }
 
 }  // namespace
@@ -28,7 +39,7 @@ Result<const File*> PendingNames::make(FileId id, const NewName& name, ClientId 
   STDCHK_TRY(check_name(name.name));
   if (parent->as_directory.pending_children.count(name.name) > 0)
     return fail(Code::kExists, "manager.create");
-  if (is_latest_target(files_, *parent, name.name)) {
+  if (is_set_name(files_, *parent, name.name)) {
     return fail(Code::kInvalidArgument, "manager.latest");
   }
   File& made = files_.add(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);

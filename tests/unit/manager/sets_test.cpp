@@ -6,6 +6,7 @@
 
 #include "core/files/drain_manifest.h"
 #include "core/policy/image_name.h"
+#include "core/policy/set_rules.h"
 #include "manager/replication/copy_planner.h"
 #include "manager/sets/set_keeper.h"
 #include "tests/unit/manager/world.h"
@@ -194,6 +195,43 @@ TEST_CASE("the manager keeps n complete sets and moves the link, also after a re
   write_set(client, 5, 2);
   world.pass(1s);
   CHECK(latest(client) == "a.*.T5");
+}
+
+TEST_CASE("a name that the link has had as its target stands for a set, and names no new file") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  REQUIRE(client.call(msg::SetPolicy{client.id, kRootFile, policy_of("images=2")}));
+  for (std::uint64_t step = 1; step <= 2; ++step) write_set(client, step, 2);
+  world.pass(1s);
+  REQUIRE(latest(client) == "a.*.T2");
+  // The program's host may still know the earlier target.
+  for (const char* const name : {"a.*.T2", "a.*.T1"}) {
+    CHECK(client.create(name).error().code == Code::kInvalidArgument);
+  }
+  for (const char* const name : {"a.*.T3", "b.*.T1", "a*.N0.T1"}) CHECK(client.create(name));
+}
+
+TEST_CASE("the link of a set of one file leads to the file, and a write through it replaces it") {
+  World world;
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  REQUIRE(client.call(
+      msg::SetXattr{client.id, kRootFile, std::string(kXattrRule) + "series", "{A}_step{T}.cpt"}));
+  REQUIRE(client.call(msg::SetPolicy{client.id, kRootFile, policy_of("images=1")}));
+  const auto file = client.write("md_step1.cpt", 1000, 7);
+  REQUIRE(file);
+  world.pass(1s);
+  REQUIRE(latest(client) == "md_step1.cpt");
+  // The manager gets the file's name: it cannot know that the program has opened the link.
+  const auto opened = client.create("md_step1.cpt");
+  REQUIRE(opened);
+  CHECK_FALSE(opened->created);
+  CHECK(opened->attributes.id == *file);
+  // The earlier content stays until the writer closes the file.
+  CHECK(client.lookup("md_step1.cpt")->size_bytes == 1000);
 }
 
 TEST_CASE("the link moves, and old sets go, also when the manager's time of day is set back") {
