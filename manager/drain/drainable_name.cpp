@@ -1,6 +1,8 @@
 #include "manager/drain/drainable_name.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "core/base/limits.h"
 #include "core/base/utf8.h"
@@ -30,6 +32,34 @@ bool is_utf8(std::string_view name) {
   return true;
 }
 
+/// Returns how many bytes a path from the pool's root may have.
+std::size_t drainable_path_bytes(const Pool& pool) {
+  const std::string& place = pool.config().pool.drain_directory;
+  // A key has the prefix before the path, and a slash behind that of a folder.
+  const std::size_t drain = drain_name(place).size() + 1;
+  const std::size_t longest = is_object_store(place) ? kKeyBytesMax - 1 : limits::kPathBytesMax;
+  return drain < longest ? longest - drain : 0;
+}
+
+/// Returns the bytes of the longest path below the directory, with the slash before it.
+std::size_t longest_path_below(const State& state, const File& directory) {
+  std::size_t longest = 0;
+  std::vector<std::pair<const File*, std::size_t>> todo{{&directory, 0}};
+  while (!todo.empty()) {
+    const auto [at, above] = todo.back();
+    todo.pop_back();
+    for (const auto* names : {&at->as_directory.children, &at->as_directory.pending_children}) {
+      for (const auto& [name, id] : *names) {
+        const std::size_t bytes = above + 1 + name.size();
+        longest = std::max(longest, bytes);
+        const File* const file = state.file(id);
+        if (file->type == FileType::kDirectory) todo.emplace_back(file, bytes);
+      }
+    }
+  }
+  return longest;
+}
+
 }  // namespace
 
 Status check_drainable(const Pool& pool, FileId parent, std::string_view name) {
@@ -47,12 +77,20 @@ std::size_t drainable_name_bytes(const Pool& pool, FileId parent) {
   const File* const folder = pool.state().file(parent);
   if (!pool.has_drain() || folder == nullptr) return limits::kNameBytesMax;
   const std::size_t above = parent == kRootFile ? 0 : pool.state().path(*folder).size() + 1;
-  const std::string& place = pool.config().pool.drain_directory;
-  // A key has the prefix before the path, and a slash behind that of a folder.
-  const std::size_t drain = drain_name(place).size() + 1;
-  const std::size_t longest = is_object_store(place) ? kKeyBytesMax - 1 : limits::kPathBytesMax;
-  if (drain + above >= longest) return 0;
-  return std::min(longest - drain - above, limits::kNameBytesMax);
+  const std::size_t most = drainable_path_bytes(pool);
+  return most > above ? std::min(most - above, limits::kNameBytesMax) : 0;
+}
+
+Status check_drainable_below(const Pool& pool, const File& moved, FileId parent,
+                             std::string_view name) {
+  const State& state = pool.state();
+  const File* const folder = state.file(parent);
+  if (!pool.has_drain() || folder == nullptr || moved.type != FileType::kDirectory) return {};
+  const std::size_t above = parent == kRootFile ? 0 : state.path(*folder).size() + 1;
+  const std::size_t bytes = above + name.size();
+  if (bytes <= state.path(moved).size()) return {};
+  if (bytes + longest_path_below(state, moved) <= drainable_path_bytes(pool)) return {};
+  return fail(Code::kNameTooLong, "path below the directory, in the drain directory");
 }
 
 }  // namespace stdchk::manager

@@ -154,6 +154,13 @@ def test_names_that_could_not_be_drained_are_refused_at_once(pool):
     fits = "f" * (4096 - length - 1)
     assert error_of(lambda: os.mkdir(fits + "f", dir_fd=here)) == errno.ENAMETOOLONG
     assert error_of(lambda: os.open(fits + "f", os.O_CREAT | os.O_WRONLY, dir_fd=here)) == errno.ENAMETOOLONG
+    # The top directory gets no longer name: a path below it has the greatest length.
+    os.mkdir(fits, dir_fd=here)
+    top = pool.mount / ("d" * 200)
+    assert error_of(os.rename, top, pool.mount / ("d" * 201)) == errno.ENAMETOOLONG
+    os.rename(top, pool.mount / ("e" * 200))
+    os.rename(pool.mount / ("e" * 200), top)
+    os.rmdir(fits, dir_fd=here)
     with os.fdopen(os.open(fits[:-5], os.O_CREAT | os.O_WRONLY, dir_fd=here), "wb") as file:
         file.write(b"deep")
     os.close(here)

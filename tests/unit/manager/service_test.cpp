@@ -863,6 +863,47 @@ TEST_CASE("grants go round robin over the benefactors with most space and avoid 
   CHECK(placed->grants.at(0).benefactor == small.id);
 }
 
+TEST_CASE("a directory moves only where all paths below it can be drained") {
+  World world("/drain");
+  world.start();
+  TestClient client(world, "client");
+  const auto make = [&](FileId parent, const std::string& name) {
+    const auto made = client.call(msg::MakeDirectory{client.id, parent, name, 0755});
+    REQUIRE(made);
+    return made->attributes.id;
+  };
+  const auto rename = [&](const std::string& from, const std::string& to, bool exchange = false) {
+    msg::Rename request;
+    request.client = client.id;
+    request.from_parent = request.to_parent = kRootFile;
+    request.from_name = from;
+    request.to_name = to;
+    request.exchange = exchange;
+    const auto done = client.call(request);
+    return done ? Code{} : done.error().code;
+  };
+  FileId folder = make(kRootFile, "d");
+  std::size_t bytes = std::string_view("/drain/d").size();
+  for (; bytes + 256 < limits::kPathBytesMax; bytes += 256) {
+    folder = make(folder, std::string(255, 'x'));
+  }
+  msg::OpenSession open;
+  open.client = client.id;
+  open.parent = folder;
+  open.name = std::string(limits::kPathBytesMax - bytes - 1, 'f');
+  open.mode = 0644;
+  const auto opened = client.call(open);  // not committed yet
+  REQUIRE(opened);
+  make(kRootFile, "other");
+  CHECK(rename("d", "e") == Code{});
+  CHECK(rename("e", "longer") == Code::kNameTooLong);
+  CHECK(rename("e", "other", true) == Code::kNameTooLong);
+  CHECK(rename("other", "e", true) == Code::kNameTooLong);
+  CHECK(rename("other", "much-longer") == Code{});
+  REQUIRE(client.call(msg::Remove{client.id, folder, open.name, false}));
+  CHECK(rename("e", "longer") == Code{});
+}
+
 TEST_CASE("a full pool answers no space in bounded time") {
   World world;
   world.start();
