@@ -1,6 +1,9 @@
 #include "manager/sessions/totals.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "core/policy/image_name.h"
 
@@ -11,6 +14,28 @@ constexpr std::size_t kExaminedMax = 1000;  ///< files examined for each new set
 /// A job computes between two checkpoints. Sets that follow each other faster are copied files, and
 /// say nothing about the drain.
 constexpr Duration kOvertakenAfter = std::chrono::seconds(5);
+
+/// The set that a file belongs to, for the order of sets.
+struct SetOrder {
+  FileId folder;
+  std::string application;  ///< empty: the set is a directory
+  std::uint64_t timestep = 0;
+
+  bool is_before(const SetOrder& other) const {
+    return folder == other.folder && application == other.application && timestep < other.timestep;
+  }
+};
+
+/// Returns nothing for a file of no set. The number of a directory counts as its timestep: a
+/// directory that is made later has a higher number.
+std::optional<SetOrder> set_of(const State& state, const File& file) {
+  if (const FileId directory = state.set_names().directory(file.id)) {
+    return SetOrder{state.file(directory)->parent, {}, directory.value};
+  }
+  auto image = state.set_names().image_name(file.parent, file.name);
+  if (!image) return std::nullopt;
+  return SetOrder{file.parent, std::move(image->application), image->timestep};
+}
 
 }  // namespace
 
@@ -38,21 +63,18 @@ void Totals::sample() {
 
 void Totals::note_image(const File& file) {
   const State& state = pool_.state();
-  const auto image = state.set_names().image_name(file.parent, file.name);
-  if (!image || file.newest.stored_bytes == 0) return;
+  const auto set = set_of(state, file);
+  if (!set || file.newest.stored_bytes == 0) return;
   const auto interval =
-      ledger_.begins_set(file.parent, image->application, image->timestep, pool_.now());
+      ledger_.begins_set(set->folder, set->application, set->timestep, pool_.now());
   if (!interval || *interval < kOvertakenAfter || !pool_.has_drain()) return;
   std::size_t examined = 0;
   for (const auto& [sequence, id] : state.commits().undrained()) {
     if (++examined > kExaminedMax) return;
     const File& other = *state.file(id);
-    if (other.parent != file.parent || sets_.skips(other)) continue;
-    const auto earlier = state.set_names().image_name(other.parent, other.name);
-    if (earlier && earlier->application == image->application &&
-        earlier->timestep < image->timestep) {
-      return ledger_.overtaken();
-    }
+    if (sets_.skips(other)) continue;
+    const auto earlier = set_of(state, other);
+    if (earlier && earlier->is_before(*set)) return ledger_.overtaken();
   }
 }
 

@@ -30,8 +30,8 @@ class Totals {
   /// Bytes lent by all benefactors that are not presumed lost, and the free bytes among them.
   std::pair<std::uint64_t, std::uint64_t> lent_and_free() const;
   std::uint64_t quarantined_bytes() const;
-  /// Notes a committed image. With the first image of a set, checks whether the drain has kept up
-  /// with the earlier sets.
+  /// Notes a committed file. With the first file of a set, checks whether the drain has kept up with
+  /// the earlier sets. A directory counts from the first commit under a name of sets.
   void note_image(const File& file);
   /// Notes that a session lacks space. A pool that still waits for its benefactors is not full.
   void note_shortage(SessionRecord& session);

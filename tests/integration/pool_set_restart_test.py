@@ -88,6 +88,18 @@ def test_ranks_restart_from_a_set_of_any_kind(pool, kind):
     assert "there is no set nothing in that folder; stdchk set list shows the sets" in refused.stderr
 
 
+def test_set_list_explains_images_of_an_earlier_pool_that_do_not_count(pool):
+    pool.up(benefactors=1, memory="64M")
+    folder = make_folder(pool, "pattern", 1)
+    wait_until(lambda: sets_of(pool, folder)["melt.1.*"]["complete"], "the set")
+    pool.down("--drain")
+    (pool.drain / "pattern" / "latest").unlink()
+    pool.up(benefactors=1, memory="64M")
+    assert sets_of(pool, folder)["melt.1.*"]["images"] == 0
+    assert "The images of melt.1.* do not count." in pool.stdchk("set", "list", folder).stdout
+    pool.down()
+
+
 def test_a_copy_of_a_directory_is_the_directory(pool):
     pool.up(benefactors=1, memory="128M", drain=False)
     folder = make_folder(pool, "directory", 1)

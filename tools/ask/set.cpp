@@ -1,10 +1,11 @@
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <utility>
+#include <set>
+#include <string>
 
 #include "core/base/units.h"
 #include "core/policy/image_name.h"
+#include "core/policy/set_naming.h"
 #include "tools/ask/commands.h"
 #include "tools/ask/set_folders.h"
 #include "tools/base/connection.h"
@@ -29,29 +30,28 @@ std::string images_text(const msg::ListSets::Entry& set, std::uint64_t wanted) {
   return wanted > 0 ? fmt::format("{}/{}", set.images, wanted) : std::to_string(set.images);
 }
 
-using SetKey = std::pair<std::string, std::uint64_t>;  ///< application and timestep
-
-/// Returns the number of non-empty images of each set in the folder. Includes images that do not
-/// count, because another start of the application has written them.
-Result<std::map<SetKey, std::uint64_t>> count_images(client::Filesystem& filesystem,
-                                                     FileId folder) {
+/// Returns the names of the sets in the folder of which a non-empty image is there. The image may
+/// not count, because another start of the application has written it.
+Result<std::set<std::string>> find_sets(client::Filesystem& filesystem, FileId folder,
+                                        const RulesInForce& rules) {
+  std::set<std::string> names;
+  if (value_of(rules, "set") == "directory") return names;
+  const std::string_view series = value_of(rules, "series");
+  const SetNaming naming = series.empty() ? SetNaming() : SetNaming(series);
   STDCHK_ASSIGN(const auto entries, filesystem.read_directory(folder));
-  std::map<SetKey, std::uint64_t> counts;
   for (const auto& entry : entries) {
-    const auto image = parse_image_name(entry.name);
-    if (image && entry.attributes.size_bytes > 0) ++counts[{image->application, image->timestep}];
+    const bool is_image = entry.attributes.size_bytes > 0 && naming.parse(entry.name);
+    if (is_image) names.insert(naming.set_of(entry.name));
   }
-  return counts;
+  return names;
 }
 
 /// Explains why images of sets do not count, and what the user can do.
-void explain_uncounted(const msg::ListSets::Reply& sets,
-                       const std::map<SetKey, std::uint64_t>& there) {
+void explain_uncounted(const msg::ListSets::Reply& sets, const std::set<std::string>& there) {
   std::string newest;
   std::size_t others = 0;
   for (const auto& set : sets.sets) {
-    const auto found = there.find({set.application, set.timestep});
-    if (is_named(set) || set.complete || set.images > 0 || found == there.end()) continue;
+    if (set.complete || set.images > 0 || !there.contains(name_of_set(set))) continue;
     others += newest.empty() ? 0 : 1;
     if (newest.empty()) newest = name_of_set(set);
   }
@@ -111,7 +111,7 @@ int list_sets(const SetOptions& options) {
     print(to_json(*sets, *faults));
   } else {
     print_sets(*sets);
-    const auto there = count_images(*located->filesystem, located->attributes.id);
+    const auto there = find_sets(*located->filesystem, located->attributes.id, *rules);
     if (!there) return complain(fmt::format("{}: {}", options.path, describe(there.error())));
     explain_uncounted(*sets, *there);
     for (const std::string& fault : *faults) {

@@ -154,6 +154,30 @@ TEST_CASE("M5: an image whose drained file was removed stays in memory, and is d
   CHECK(std::ranges::any_of(pieces, [&](const auto& each) { return each.file == old; }));
 }
 
+TEST_CASE("equal files use their memory once, and can give it up only when all are drained") {
+  SmallPool pool;
+  const auto figures = [&] {
+    const auto reply = pool.client->call(msg::StatPool{});
+    REQUIRE(reply);
+    return *reply;
+  };
+  const std::uint64_t free_bytes = figures().free_bytes;
+  constexpr std::uint64_t kFiles = 12;
+  for (std::uint64_t i = 0; i < kFiles; ++i) pool.drained("equal" + std::to_string(i), 7);
+  const msg::StatPool::Reply all = figures();
+  CHECK(all.evictable_bytes == extent_bytes(kLength));
+  CHECK(all.free_bytes + all.evictable_bytes == free_bytes);  // as df(1) shows them
+  CHECK(all.logical_bytes == kFiles * kLength);
+  CHECK(all.chunk_count == 1);
+  CHECK(all.totals.drained_images == kFiles);
+  pool.one->fail_with = Code::kDrainFailed;
+  REQUIRE(pool.write("undrained", 7));
+  pool.run(1s);
+  CHECK(figures().evictable_bytes == 0);
+  CHECK(figures().drain_pending_files == 1);
+  CHECK(figures().free_bytes == free_bytes - extent_bytes(kLength));
+}
+
 TEST_CASE("M5: a chunk that drained files share stays when one of them is gone from there") {
   SmallPool pool;
   const FileId one = pool.drained("a", 7);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/unit/manager/hosts_pool.h"
+#include "tests/unit/manager/training.h"
 
 namespace {
 
@@ -274,6 +275,31 @@ TEST_CASE("a set that was not drained when the next one came is counted") {
   CHECK(totals_of(*scene.client).sets == 2);
   CHECK(totals_of(*scene.client).sets_overtaken == 1);
   scene.benefactor->let_go();
+}
+
+TEST_CASE("a directory that is a set and was not drained when the next one came is counted") {
+  Training training("/drain");
+  Trainer trainer(training.client);
+  trainer.set_policy("set=directory set-names=step-* marker=.metadata");
+  for (const char* const name : {"step-1", "step-2", "step-3"}) trainer.make_directory(name);
+  const auto save = [&](const std::string& step) {
+    for (const char* const file : {"/0.distcp", "/1.distcp", "/.metadata"}) {
+      trainer.write(step + file);
+    }
+  };
+  save("step-1");
+  training.live(6);
+  CHECK(totals_of(training.client).sets == 0);
+  training.benefactor.hold_back = true;
+  save("step-2");
+  training.live(6);
+  CHECK(totals_of(training.client).sets == 1);
+  CHECK(totals_of(training.client).sets_overtaken == 0);
+  save("step-3");
+  trainer.write("step-2/0.distcp");  // late
+  CHECK(totals_of(training.client).sets == 2);
+  CHECK(totals_of(training.client).sets_overtaken == 1);
+  training.benefactor.let_go();
 }
 
 TEST_CASE("images of several timesteps that are copied at once overtake no drain") {
