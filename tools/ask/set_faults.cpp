@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -12,26 +14,40 @@ namespace stdchk::tools {
 namespace {
 
 constexpr std::size_t kSetsNamedMax = 3;  ///< sets of which a sentence is made
+constexpr std::size_t kSetsJudgedMin =
+    2;  ///< sets that must be there before a file counts as missing
 
 std::string_view rule_of(const SetFolder& folder, std::string_view key) {
   const auto found = folder.rules.find(key);
   return found == folder.rules.end() ? std::string_view{} : std::string_view(found->second);
 }
 
-/// Programs that read the set would take one of the two names, so such a set is never complete.
-void find_double_ranks(const SetFolder& folder, std::vector<std::string>& out) {
+SetNaming naming_of(const SetFolder& folder) {
   const std::string_view pattern = rule_of(folder, "series");
-  const SetNaming naming = pattern.empty() ? SetNaming() : SetNaming(pattern);
+  return pattern.empty() ? SetNaming() : SetNaming(pattern);
+}
+
+/// Programs that read the set would take one of the two names, so such a set is never complete.
+void find_double_names(const SetFolder& folder, std::vector<std::string>& out) {
+  const SetNaming naming = naming_of(folder);
   using Key = std::pair<std::string, std::uint64_t>;  // application and timestep
-  std::map<std::pair<Key, std::uint64_t>, std::string_view> first_names;
+  std::map<std::pair<Key, std::uint64_t>, std::string_view> first_of_rank;
+  std::map<Key, std::string_view> first_of_set;
   std::map<Key, std::string> found;
   for (const std::string& name : folder.names.files) {
     const auto image = naming.parse(name);
-    if (!image || image->is_word) continue;
-    const Key set{image->application, image->timestep};
-    const auto [at, is_first] = first_names.try_emplace({set, image->node}, name);
+    if (!image) continue;
+    const Key key{image->application, image->timestep};
+    const std::string_view first = first_of_set.try_emplace(key, name).first->second;
+    if (const std::string set = naming.set_of(first); naming.set_of(name) != set) {
+      found.try_emplace(key, fmt::format("the set {} can never be complete: {} and {} write its "
+                                         "timestep in two ways. Rename one of them",
+                                         set, first, name));
+    }
+    if (image->is_word) continue;
+    const auto [at, is_first] = first_of_rank.try_emplace({key, image->node}, name);
     if (is_first) continue;
-    found.try_emplace(set, fmt::format("the set {} can never be complete: {} and {} are two names "
+    found.try_emplace(key, fmt::format("the set {} can never be complete: {} and {} are two names "
                                        "of one rank. Remove one of them",
                                        naming.set_of(name), at->second, name));
   }
@@ -39,6 +55,49 @@ void find_double_ranks(const SetFolder& folder, std::vector<std::string>& out) {
   for (auto& [set, sentence] : found) {
     if (named++ < kSetsNamedMax) out.push_back(std::move(sentence));
   }
+}
+
+/// Finds words such as "base" that no set has. A program may still write its only set.
+void find_missing_words(const SetFolder& folder, std::vector<std::string>& out) {
+  const SetNaming naming = naming_of(folder);
+  std::set<std::pair<std::string, std::uint64_t>> sets;
+  std::set<std::uint64_t> words;
+  for (const std::string& name : folder.names.files) {
+    const auto image = naming.parse(name);
+    if (!image) continue;
+    sets.emplace(image->application, image->timestep);
+    if (image->is_word) words.insert(image->node);
+  }
+  if (sets.size() < kSetsJudgedMin) return;
+  for (std::size_t i = 0; i < naming.words().size(); ++i) {
+    if (words.contains(i)) continue;
+    out.push_back(fmt::format(
+        "no set can be complete: none has the file \"{}\" that series={} wants. If the program "
+        "writes no such file, leave out the word",
+        naming.words()[i], rule_of(folder, "series")));
+  }
+}
+
+/// Finds settings for sets in a folder whose files have other names than A.Ni.Tj. Subdirectories may
+/// have the images.
+void find_other_names(const SetFolder& folder, std::vector<std::string>& out) {
+  const bool has_images = std::ranges::any_of(
+      folder.names.files, [](const auto& name) { return SetNaming().parse(name).has_value(); });
+  const bool may_have_none = folder.names.files.empty() || !folder.names.directories.empty();
+  if (!rule_of(folder, "series").empty() || has_images || may_have_none) return;
+  std::string keys;
+  for (const PolicyKey key : {PolicyKey::kImages, PolicyKey::kKeep, PolicyKey::kPurgeAfter,
+                              PolicyKey::kMustBeDrained, PolicyKey::kDrainEvery}) {
+    const std::uint64_t without = key == PolicyKey::kDrainEvery ? 1 : 0;
+    if (folder.policy.get(key) == without) continue;
+    keys += fmt::format("{}{}", keys.empty() ? "" : ", ", policy_name(key));
+  }
+  if (keys.empty()) return;
+  out.push_back(
+      fmt::format("{}: no effect, because no file has a name A.Ni.Tj. Set series=PATTERN, or a "
+                  "preset that `stdchk "
+                  "policy suggest` shows",
+                  keys));
 }
 
 }  // namespace
@@ -58,7 +117,9 @@ std::vector<std::string> find_set_faults(const SetFolder& folder) {
     }
   }
   if (rule_of(folder, "set") != "directory") {
-    find_double_ranks(folder, out);
+    find_double_names(folder, out);
+    find_missing_words(folder, out);
+    find_other_names(folder, out);
   } else if (rule_of(folder, "marker").empty() && rule_of(folder, "pointer").empty() &&
              folder.policy.get(PolicyKey::kImages) == 0) {
     out.emplace_back(

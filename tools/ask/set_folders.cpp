@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kFoldersMax = 10'000;
 constexpr std::size_t kNamesMax = 1000;  ///< names of a folder that are compared with presets
+constexpr std::size_t kSetsMax = 16;     ///< sets of a folder whose markers are looked for
 constexpr std::uint64_t kSetsMin = 2;    ///< one set may look like another program's by chance
 
 /// A folder in the queue of a Walk, with its parent folder's rules.
@@ -106,6 +107,25 @@ class Walk {
   SetFolders found_;
 };
 
+/// Reads the names in the last directories that are sets, and adds them to `names`. Only rules with
+/// a marker or a pointer need these names.
+Outcome<void> look_into_sets(client::Filesystem& filesystem,
+                             const std::map<std::string, FileId>& directories,
+                             const RulesInForce& rules, FolderNames& names) {
+  if (value_of(rules, "set") != "directory") return {};
+  if (value_of(rules, "marker").empty() && value_of(rules, "pointer").empty()) return {};
+  const NamePatterns sets(value_of(rules, "set-names"));
+  std::size_t looked = 0;
+  for (auto at = directories.rbegin(); at != directories.rend() && looked < kSetsMax; ++at) {
+    if (!sets.empty() && !sets.match(at->first)) continue;
+    ++looked;
+    const auto entries = filesystem.read_directory(at->second);
+    if (!entries) return failed(at->first, entries.error());
+    for (const auto& entry : *entries) names.directories[at->first].push_back(entry.name);
+  }
+  return {};
+}
+
 }  // namespace
 
 Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
@@ -120,12 +140,17 @@ Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
   for (const auto& [key, rule] : rules) seen.rules[key] = rule.value;
   const auto entries = filesystem.read_directory(folder);
   if (!entries) return failed("the folder", entries.error());
+  std::map<std::string, FileId> directories;
   for (const auto& entry : *entries) {
     if (entry.attributes.type == FileType::kDirectory) {
       seen.names.directories[entry.name];
+      directories[entry.name] = entry.attributes.id;
     } else if (entry.attributes.type == FileType::kRegular) {
       seen.names.files.push_back(entry.name);
     }
+  }
+  if (auto done = look_into_sets(filesystem, directories, rules, seen.names); !done) {
+    return problem(done.error());
   }
   return find_set_faults(seen);
 }

@@ -15,6 +15,8 @@
 namespace stdchk::tools {
 namespace {
 
+constexpr std::uint64_t kSetsJudgedMin = 2;
+
 using Rules = std::map<std::string, std::string, std::less<>>;  ///< by key
 
 /// Returns the value of a rule; empty without the rule. It refers to `rules`.
@@ -71,6 +73,31 @@ SetNaming naming_of(const Rules& rules) {
   return text.empty() ? SetNaming() : SetNaming(text);
 }
 
+bool any_is_image(const SetNaming& naming, const FolderNames& names) {
+  return std::ranges::any_of(names.files,
+                             [&](const auto& name) { return naming.parse(name).has_value(); });
+}
+
+/// Finds a marker that no set has. Without markers, finds a pointer that no file matches. A program
+/// may still write its only set.
+void find_idle_marks(const Rules& rules, const FolderNames& names, std::vector<std::string>& out) {
+  const std::string_view marker = value_of(rules, "marker");
+  const std::string_view pointer = value_of(rules, "pointer");
+  const NamePatterns sets(value_of(rules, "set-names"));
+  const NamePatterns markers(marker);
+  std::uint64_t with_files = 0;
+  for (const auto& [name, files] : names.directories) {
+    if (files.empty() || !(sets.empty() || sets.match(name))) continue;
+    if (!marker.empty() && any_matches(files, markers)) return;
+    ++with_files;
+  }
+  if (with_files < kSetsJudgedMin) return;
+  if (!marker.empty()) out.push_back(fmt::format("no file in the sets matches marker={}", marker));
+  if (!pointer.empty() && !any_matches(names.files, NamePatterns(pointer))) {
+    out.push_back(fmt::format("no file beside the sets matches pointer={}", pointer));
+  }
+}
+
 std::optional<Suggestion> try_preset(const Preset& preset, const FolderNames& names) {
   const auto settings = parse_folder_settings(fmt::format("{} {}", preset.settings, preset.policy));
   if (!settings) return std::nullopt;
@@ -111,10 +138,7 @@ std::vector<std::string> find_idle_rules(
         out.push_back(fmt::format("{} has no effect without set=directory", key));
       }
     }
-    const SetNaming naming = naming_of(rules);
-    const bool any = std::ranges::any_of(
-        names.files, [&](const auto& name) { return naming.parse(name).has_value(); });
-    if (!series.empty() && !names.files.empty() && !any) {
+    if (!series.empty() && !names.files.empty() && !any_is_image(naming_of(rules), names)) {
       out.push_back(fmt::format("no file matches series={}", series));
     }
     return out;
@@ -127,6 +151,7 @@ std::vector<std::string> find_idle_rules(
   if (!sets.empty() && has_entries && !any) {
     out.push_back(fmt::format("no subdirectory matches set-names={}", sets));
   }
+  find_idle_marks(rules, names, out);
   return out;
 }
 

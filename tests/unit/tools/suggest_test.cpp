@@ -60,6 +60,28 @@ TEST_CASE("a setting without effect is named") {
   CHECK(idle("set=directory series={A}.{T}").size() == 1);
 }
 
+TEST_CASE("a marker and a pointer that no file matches are named") {
+  const auto idle = [&](std::string_view text, const FolderNames& names) {
+    return find_idle_rules(parse_folder_settings(text)->rules, names);
+  };
+  const FolderNames two{{"latest"},
+                        {{"step-1", {".metadata", "__0_0.distcp"}}, {"step-2", {"__0_0.distcp"}}}};
+  const FolderNames one{{}, {{"step-1", {"__0_0.distcp"}}, {"step-2", {}}, {"logs", {"a", "b"}}}};
+  constexpr std::string_view kSets = "set=directory set-names=step-* ";
+  CHECK(idle(std::string(kSets) + "marker=.metadata", two).empty());
+  CHECK(idle(std::string(kSets) + "marker=.metadata pointer=newest", two).empty());
+  CHECK(idle(std::string(kSets) + "pointer=latest|LATEST", two).empty());
+  // The program still writes its first set.
+  CHECK(idle(std::string(kSets) + "marker=.metadata", one).empty());
+  REQUIRE(idle(std::string(kSets) + "marker=.metdata", two).size() == 1);
+  CHECK(idle(std::string(kSets) + "marker=.metdata", two)[0] ==
+        "no file in the sets matches marker=.metdata");
+  REQUIRE(idle(std::string(kSets) + "pointer=newest", two).size() == 1);
+  CHECK(idle(std::string(kSets) + "pointer=newest", two)[0] ==
+        "no file beside the sets matches pointer=newest");
+  CHECK(idle(std::string(kSets) + "marker=.metdata pointer=newest", two).size() == 2);
+}
+
 TEST_CASE("sets that can never be complete are named") {
   const auto faults = [](std::string_view text, const FolderNames& names, bool drains = true) {
     const auto settings = parse_folder_settings(text);
@@ -77,8 +99,37 @@ TEST_CASE("sets that can never be complete are named") {
         "the set a.*.T1 can never be complete: a.N0.T1 and a.N00.T1 are two names of one rank. "
         "Remove one of them");
   CHECK(faults("series=r.{T}.{N|base}", {{"r.1.base", "r.1.0", "r.1.00"}, {}}).size() == 1);
+  const FolderNames two_ways{{"a.N0.T1", "a.N1.T01", "a.N0.T2", "a.N1.T2"}, {}};
+  REQUIRE(faults("images=2", two_ways).size() == 1);
+  CHECK(faults("images=2", two_ways)[0] ==
+        "the set a.*.T1 can never be complete: a.N0.T1 and a.N1.T01 write its timestep in two "
+        "ways. Rename one of them");
+  // Only LAMMPS writes a base file.
+  const FolderNames no_base{{"r.1.0", "r.1.1", "r.2.0", "r.2.1"}, {}};
+  CHECK(faults("preset=lammps images=2", no_base).size() == 1);
+  CHECK(faults("series={A}.{T}.{N} images=2", no_base).empty());
+  CHECK(faults("preset=lammps images=2", {{"r.1.0", "r.1.1"}, {}}).empty());
   const FolderNames steps{{"latest"}, {{"step-1", {}}}};
   CHECK(faults("set=directory", steps).size() == 1);
   CHECK(faults("set=directory images=4", steps).empty());
   CHECK(faults("set=directory pointer=latest", steps).empty());
+}
+
+TEST_CASE("settings for sets in a folder whose files have other names are named") {
+  const auto faults = [](std::string_view text, const FolderNames& names) {
+    const auto settings = parse_folder_settings(text);
+    return find_set_faults({names, settings->rules, settings->policy, true});
+  };
+  const FolderNames others{{"restart.100.0", "restart.100.1"}, {}};
+  REQUIRE(faults("images=64 keep=2", others).size() == 1);
+  CHECK(faults("images=64 keep=2", others)[0] ==
+        "images, keep: no effect, because no file has a name A.Ni.Tj. Set series=PATTERN, or a "
+        "preset "
+        "that `stdchk policy suggest` shows");
+  CHECK(faults("drain-every=2", others).size() == 1);
+  CHECK(faults("copies=2", others).empty());
+  CHECK(faults("images=64", {}).empty());
+  CHECK(faults("images=2", {{"restart.100.0", "a.N0.T1"}, {}}).empty());
+  // Subdirectories inherit the policy, and have images.
+  CHECK(faults("images=64", {{"job.log"}, {{"run", {"a.N0.T1"}}}}).empty());
 }
