@@ -34,7 +34,7 @@ constexpr Preset kPresets[] = {
      "DeepSpeed: global_stepN, and the file latest"},
     // AMReX writes its file Header before the levels, so no file shows that a directory is whole.
     {"amrex", "set=directory set-names=chk*|plt*", "",
-     "AMReX: chkNNNNN and pltNNNNN, each whole after stdchk set commit"},
+     "AMReX: chkNNNNN and pltNNNNN, each whole after stdchk set commit", "", "Header"},
     {"adios", "set=directory set-names=*.bp marker=profiling.json", "images=1",
      "ADIOS2: BP4 and BP5"},
     {"hdf5", "set=names series={A}.{T}.h5", "images=1", "HDF5: one file for each timestep"},

@@ -14,6 +14,9 @@ struct Preset {
   std::string_view files;     ///< for people: which files of which program
   /// NamePatterns of files that show the program although the folder has no such set; empty: none.
   std::string_view sign = {};
+  /// NamePatterns of a file in each directory of the program, if no marker and no pointer shows that
+  /// a directory is a set; empty: none.
+  std::string_view part = {};
 };
 
 /// The key of a policy's text that stands for the settings of a preset.

@@ -29,15 +29,18 @@ bool any_matches(const std::vector<std::string>& names, const NamePatterns& patt
   return std::ranges::any_of(names, [&](const auto& name) { return patterns.match(name); });
 }
 
-/// Counts the directories that are sets. A policy without a marker needs its pointer.
-std::uint64_t count_directories(const Rules& rules, const FolderNames& names) {
+/// Counts the directories that are sets. Without a marker and without a file that `part` matches,
+/// the policy needs its pointer.
+std::uint64_t count_directories(const Rules& rules, std::string_view part,
+                                const FolderNames& names) {
   const NamePatterns sets(value_of(rules, "set-names"));
-  const NamePatterns markers(value_of(rules, "marker"));
+  const std::string_view marker = value_of(rules, "marker");
+  const NamePatterns signs(marker.empty() ? part : marker);
   const NamePatterns pointers(value_of(rules, "pointer"));
-  if (markers.empty() && !any_matches(names.files, pointers)) return 0;
+  if (signs.empty() && !any_matches(names.files, pointers)) return 0;
   return static_cast<std::uint64_t>(std::ranges::count_if(names.directories, [&](const auto& at) {
     const bool is_set = sets.empty() || sets.match(at.first);
-    return is_set && (markers.empty() || any_matches(at.second, markers));
+    return is_set && (signs.empty() || any_matches(at.second, signs));
   }));
 }
 
@@ -104,7 +107,7 @@ std::optional<Suggestion> try_preset(const Preset& preset, const FolderNames& na
   const Rules& rules = settings->rules;
   Suggestion out{fmt::format("{}={}", kPresetKey, preset.name), std::string(preset.files), 0};
   if (value_of(rules, "set") == "directory") {
-    out.sets = count_directories(rules, names);
+    out.sets = count_directories(rules, preset.part, names);
   } else {
     const Counts counts = count_images(naming_of(rules), names);
     out.sets = counts.sets;

@@ -39,6 +39,16 @@ TEST_CASE("names show the program that has written them") {
   CHECK(in_place.front().settings == "preset=dmtcp-unique");
   CHECK(in_place.front().sets == 0);
   CHECK(in_place.front().files.find("--enable-unique-checkpoint-filenames") != std::string::npos);
+  CHECK(best_for({{"dmtcp_coordinator.log"},
+                  {{"one", {"ckpt_" + process + ".dmtcp", "dmtcp_restart_script.sh"}}}}) ==
+        "preset=dmtcp");
+  CHECK(best_for({{}, {{"chk00010", {"Header", "Level_0"}}, {"plt00010", {"Header"}}}}) ==
+        "preset=amrex");
+  CHECK(best_for({{}, {{"plots", {"one.png"}}, {"chk00010", {}}}}).empty());
+  CHECK(best_for({{}, {{"out.100.bp", {"data.0", "md.0", "md.idx", "profiling.json"}}}}) ==
+        "preset=adios");
+  CHECK(best_for({{"state.100.h5", "state.200.h5"}, {}}) == "preset=hdf5");
+  CHECK(best_for({{"ocean.100.nc", "ocean.200.nc"}, {}}) == "preset=netcdf");
   CHECK(best_for({{"notes.txt"}, {{"src", {"main.c"}}}}).empty());
 }
 
