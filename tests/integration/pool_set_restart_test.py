@@ -100,6 +100,25 @@ def test_set_list_explains_images_of_an_earlier_pool_that_do_not_count(pool):
     pool.down()
 
 
+def test_a_copy_has_the_holes_of_the_image(pool):
+    pool.up(benefactors=1, memory="128M", drain=False)
+    folder = make_folder(pool, "file")
+    image = folder / "md_step1.cpt"
+    with open(image, "wb") as file:
+        file.write(os.urandom(MIB + 5))
+        file.seek(300 * MIB)
+        file.write(bytes(4 * MIB) + b"end")
+        file.truncate(900 * MIB + 1)  # a hole at the end
+    wait_until(lambda: sets_of(pool, folder)["md_step1.cpt"]["complete"], "the set")
+    local = pool.folder / "local"
+    local.mkdir()
+    assert restart(pool, folder, "--to", local, ranks=1) == ["md_step1.cpt"]
+    copy = local / "md_step1.cpt"
+    assert copy.stat().st_size == 900 * MIB + 1
+    assert copy.stat().st_blocks * 512 < 8 * MIB
+    assert filecmp.cmp(copy, image, shallow=False)
+
+
 def test_a_copy_of_a_directory_is_the_directory(pool):
     pool.up(benefactors=1, memory="128M", drain=False)
     folder = make_folder(pool, "directory", 1)

@@ -45,6 +45,11 @@ Outcome<void> LocalFile::write(std::uint64_t offset, ByteSpan bytes) {
   return {};
 }
 
+Outcome<void> LocalFile::set_size(std::uint64_t size_bytes) {
+  if (::ftruncate(file_.get(), static_cast<off_t>(size_bytes)) != 0) return failed_to_write();
+  return {};
+}
+
 Outcome<void> LocalFile::finish(mode_t mode) {
   // close() before the rename: NFS may report missing room only there.
   if (::fchmod(file_.get(), mode) != 0 || ::close(file_.release()) != 0 ||

@@ -32,6 +32,8 @@ class LocalFile {
   ~LocalFile();
 
   Outcome<void> write(std::uint64_t offset, ByteSpan bytes);
+  /// Bytes that were not written read as zeros. They take no room on file systems with holes.
+  Outcome<void> set_size(std::uint64_t size_bytes);
   /// Sets the mode and closes the file, then replaces what has the file's name. Nothing is synced:
   /// the pool still has the file if the node loses it.
   Outcome<void> finish(mode_t mode);

@@ -171,7 +171,12 @@ class Barrier {
   std::string said_;
 };
 
-/// Reads the image whole, so that this node has it, or copies it to a folder of this node.
+bool is_zero(ByteSpan bytes) {
+  return std::ranges::all_of(bytes, [](std::byte one) { return one == std::byte{0}; });
+}
+
+/// Reads the image whole, so that this node has it, or copies it to a folder of this node. Holes,
+/// and blocks of zeros, are holes of the copy.
 Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
                          const LocalFolder* to) {
   client::OpenFlags flags;
@@ -185,16 +190,27 @@ Outcome<void> load_image(client::Filesystem& filesystem, const SetImage& image,
     copy.emplace(std::move(*made));
   }
   std::vector<std::byte> buffer(limits::kMiB);
-  for (std::uint64_t at = 0; at < image.attributes.size_bytes;) {
+  const std::uint64_t size = image.attributes.size_bytes;
+  // Behind the end of a shorter file, seek() finds a hole.
+  if ((*file)->attributes().size_bytes < size) {
+    return problem("{} has become shorter", image.name);
+  }
+  for (std::uint64_t at = 0; at < size;) {
+    const auto data = (*file)->seek(at, client::Seek::kData);
+    if (!data) return failed(image.name, data.error());
+    at = data->value_or(size);
+    if (at >= size) break;  // the rest is a hole
     const auto count = (*file)->read(at, buffer);
     if (!count) return failed(image.name, count.error());
     if (*count == 0) return problem("{} has become shorter", image.name);
-    if (copy) {
-      if (auto done = copy->write(at, ByteSpan(buffer).first(*count)); !done) return done;
+    const ByteSpan bytes = ByteSpan(buffer).first(*count);
+    if (copy && !is_zero(bytes)) {
+      if (auto done = copy->write(at, bytes); !done) return done;
     }
     at += *count;
   }
   if (!copy) return {};
+  if (auto done = copy->set_size(size); !done) return done;
   // Only this user needs the copy. A script of a checkpoint stays executable.
   return copy->finish((image.attributes.mode & 0700U) | 0600U);
 }
