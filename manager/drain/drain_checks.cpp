@@ -91,7 +91,12 @@ void DrainChecks::compare_prints(const std::vector<Looked>& looked,
     const bool is_same_version =
         file != nullptr && file->newest.drained && file->newest.version == looked[i].version;
     const FilePrint known = is_same_version ? prints_.of(*file) : FilePrint{};
-    const bool is_believed = !known.is_known() && waiting->unknown == Unknown::kIsBelieved;
+    // Memory has nothing of an evicted file, so a comparison could repair nothing: a new pool would
+    // read all that it has found. From now on the print is known.
+    const bool is_evicted = is_same_version && !known.is_known() && file->newest.evicted;
+    if (is_evicted) prints_.add(pool_.state(), file->id, file->newest.version, prints[i]);
+    const bool is_believed =
+        is_evicted || (!known.is_known() && waiting->unknown == Unknown::kIsBelieved);
     // Without a print, the manager's host cannot look at the file: the benefactor's word counts.
     if (is_same_version && (!prints[i].is_known() || prints[i] == known || is_believed)) continue;
     waiting->found.there.erase(looked[i].file);

@@ -48,8 +48,8 @@ class DrainChecks {
         verifier_(pool, drain, prints) {}
   /// An Unknown says what to do with files whose print is not known, as after a restart.
   enum class Unknown : std::uint8_t {
-    kIsCompared,  ///< with checksums, even when memory lacks the file's bytes
-    kIsBelieved,  ///< the right size and time are enough; the print stays unknown
+    kIsCompared,
+    kIsBelieved,  ///< the right size and time are enough
   };
   /// Checks those of `files` that are drained and have no change of name under way. A file that the
   /// pool changes meanwhile is in neither set of the result. At most limits::kDrainChecksMax files.

@@ -98,35 +98,6 @@ struct SmallPool {
   std::optional<TestClient> client;
 };
 
-/// Prints of drained files, as the manager's host would see them.
-struct Prints {
-  explicit Prints(SmallPool& small) : pool(small) { look(); }
-  /// Gives the prints to the manager that runs now.
-  void look() {
-    pool.world.service->planners().prints.set_reader(
-        [this](const std::vector<std::string>& paths, Duration, const KnownPrints::Done& done) {
-          std::vector<FilePrint> out;
-          out.reserve(paths.size());
-          for (const std::string& path : paths) out.push_back(of[path]);
-          done(answers ? std::optional(out) : std::nullopt);
-        });
-  }
-  std::ptrdiff_t comparisons() const {
-    return std::ranges::count_if(pool.one->all<msg::DrainPieces>(), [](const auto& pieces) {
-      return pieces.number == 0 && pieces.base_path == "a" && pieces.pieces.size() == 1;
-    });
-  }
-  bool is_safe(FileId file) const {
-    const auto reply = pool.confirm({file});
-    REQUIRE(reply);
-    return reply->missing.empty() && reply->undrained.empty();
-  }
-
-  SmallPool& pool;
-  std::map<std::string, FilePrint> of;
-  bool answers = true;
-};
-
 using Indexes = std::vector<std::uint32_t>;
 
 }  // namespace
@@ -374,32 +345,53 @@ TEST_CASE("a file that is just being renamed in the drain directory is looked up
 
 TEST_CASE("a drained file with another print is compared before it is called safe") {
   SmallPool pool;
-  Prints prints(pool);
-  prints.of["a"] = {7, 100};
+  std::map<std::string, FilePrint> prints;
+  bool answers = true;
+  const auto look = [&] {
+    pool.world.service->planners().prints.set_reader(
+        [&](const std::vector<std::string>& paths, Duration, const KnownPrints::Done& done) {
+          std::vector<FilePrint> out;
+          out.reserve(paths.size());
+          for (const std::string& path : paths) out.push_back(prints[path]);
+          done(answers ? std::optional(out) : std::nullopt);
+        });
+  };
+  look();
+  const auto comparisons = [&] {
+    return std::ranges::count_if(pool.one->all<msg::DrainPieces>(), [](const auto& pieces) {
+      return pieces.number == 0 && pieces.base_path == "a" && pieces.pieces.size() == 1;
+    });
+  };
+  prints["a"] = {7, 100};
   const FileId file = pool.drained("a");
-  CHECK(prints.is_safe(file));
-  CHECK(prints.comparisons() == 0);
-  prints.of["a"] = {8, 100};  // somebody has restored it, for example
-  CHECK(prints.is_safe(file));
-  CHECK(prints.comparisons() == 1);
-  CHECK(prints.is_safe(file));
-  CHECK(prints.comparisons() == 1);
+  const auto is_safe = [&] {
+    const auto reply = pool.confirm({file});
+    REQUIRE(reply);
+    return reply->missing.empty() && reply->undrained.empty();
+  };
+  CHECK(is_safe());
+  CHECK(comparisons() == 0);
+  prints["a"] = {8, 100};  // somebody has restored it, for example
+  CHECK(is_safe());
+  CHECK(comparisons() == 1);
+  CHECK(is_safe());
+  CHECK(comparisons() == 1);
   SECTION("another manager does not know the prints") {
     pool.restart();
-    prints.look();
-    CHECK(prints.is_safe(file));
-    CHECK(prints.is_safe(file));
-    CHECK(prints.comparisons() == 1);
+    look();
+    CHECK(is_safe());
+    CHECK(is_safe());
+    CHECK(comparisons() == 1);
   }
   SECTION("memory is given up by size and time while no print is known") {
     pool.restart();
-    prints.look();
+    look();
     for (const char* const name : {"b", "c", "d", "e"}) REQUIRE(pool.write(name));
     CHECK_FALSE(pool.in_memory(file));
-    CHECK(prints.comparisons() == 0);
+    CHECK(comparisons() == 0);
   }
   SECTION("other bytes with the same size and time") {
-    prints.of["a"] = {8, 200};
+    prints["a"] = {8, 200};
     pool.one->drained_bytes_differ = true;
     const auto reply = pool.confirm({file});
     REQUIRE(reply);
@@ -407,42 +399,15 @@ TEST_CASE("a drained file with another print is compared before it is called saf
     CHECK(pool.state("a") != DrainState::kDrained);
     pool.run(2s);
     CHECK(pool.state("a") == DrainState::kDrained);
-    CHECK(prints.is_safe(file));
+    CHECK(is_safe());
   }
   SECTION("a file that the manager's host cannot look at") {
-    prints.of["a"] = {};
-    CHECK(prints.is_safe(file));
-    CHECK(prints.comparisons() == 1);
+    prints["a"] = {};
+    CHECK(is_safe());
+    CHECK(comparisons() == 1);
   }
   SECTION("storage that does not answer") {
-    prints.answers = false;
+    answers = false;
     CHECK(pool.confirm({file}).error().code == Code::kBusy);
-  }
-}
-
-TEST_CASE("a drained file without bytes in memory and without a print is compared, too") {
-  SmallPool pool;
-  Prints prints(pool);
-  prints.of["a"] = {7, 100};
-  const FileId file = pool.drained("a");
-  for (const char* const name : {"b", "c", "d", "e"}) pool.drained(name);
-  REQUIRE_FALSE(pool.in_memory(file));
-  pool.restart();
-  prints.look();
-  SECTION("the same bytes") {
-    CHECK(prints.is_safe(file));
-    CHECK(prints.is_safe(file));
-    CHECK(prints.comparisons() == 1);
-  }
-  SECTION("other bytes with the same size and time") {
-    pool.one->drained_bytes_differ = true;
-    for (int i = 0; i < 2; ++i) CHECK(pool.confirm({file})->missing == Indexes{0});
-    CHECK(pool.state("a") == DrainState::kDrained);
-  }
-  SECTION("a look of the evictor does not make the print known") {
-    pool.drained("f");
-    CHECK(prints.comparisons() == 0);
-    pool.one->drained_bytes_differ = true;
-    CHECK(pool.confirm({file})->missing == Indexes{0});
   }
 }
