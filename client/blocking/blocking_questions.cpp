@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/base/back_off.h"
 #include "core/base/limits.h"
 #include "core/base/mutex.h"
 
@@ -141,7 +142,7 @@ Result<msg::DrainNow::Reply> BlockingQuestions::drain(FileId below) {
 Status BlockingQuestions::wait_redundant(FileId file, Version version) {
   std::uint64_t least = ~std::uint64_t{0};
   Time until = deadline();
-  for (auto pause = 5ms;; pause = std::min(2 * pause, 200ms)) {
+  for (BackOff back_off(5ms, 200ms);;) {
     const auto debt = ask_for(msg::GetDebt{file, version});
     // A newer version has replaced this one, and its own close waits for its copies.
     if (!debt && debt.error().code == Code::kStale) return {};
@@ -151,7 +152,7 @@ Status BlockingQuestions::wait_redundant(FileId file, Version version) {
     if (debt->bytes < least) until = deadline();
     least = std::min(least, debt->bytes);
     if (clock_.now() >= until) return fail(Code::kDeadline, "client.copies");
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_for(back_off.next());
   }
 }
 
