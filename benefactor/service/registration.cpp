@@ -144,8 +144,8 @@ void Registration::lose_manager(Error why) {
     std::shared_ptr<rpc::Peer> old = std::move(manager_);
     reactor_.schedule_after(Duration{}, [old] {});
   }
-  // After the loss of a link only, returns to the same manager: a standby counts each arrival as
-  // lost to the manager.
+  // Perhaps only the link is lost, so the benefactor asks the same manager first. A standby would
+  // count the benefactor's arrival as a sign that the manager is lost.
   timer_ = reactor_.schedule_after(had_one ? managers_.delay_before_retry() : managers_.next(),
                                    [this] { connect(); });
 }

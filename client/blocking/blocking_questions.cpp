@@ -100,8 +100,9 @@ Result<msg::GetDebt::Reply> BlockingQuestions::debt(FileId file, Version version
   return ask_for(msg::GetDebt{file, version});
 }
 
-/// For the manager, space that it has granted is in use. For this process it is free until a chunk
-/// takes it. Otherwise a file could not take the free space: opening it for writing takes a grant.
+/// The manager counts granted space as used. This process may still fill the part of its grants that
+/// no chunk has taken, so the reply counts that part as free. Already the opening of a file for
+/// writing takes a grant: statfs(2) would otherwise show less space than the file can use.
 Result<msg::StatPool::Reply> BlockingQuestions::stat_pool() {
   STDCHK_ASSIGN(msg::StatPool::Reply pool, ask_for(msg::StatPool{}));
   std::uint64_t unused_bytes = 0;

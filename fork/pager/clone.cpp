@@ -128,7 +128,8 @@ void Clone::deny_range(const BlockRange& blocks) const {
       poison.range = {region.address + (at - region.offset), end - at};
       if (::ioctl(faults_.get(), kPoison, &poison) == 0) break;
       if (errno != EEXIST && errno != EAGAIN) return;
-      // Up to a page that is mapped already: on behind it.
+      // The kernel has poisoned pages up to one that is mapped already. The next turn begins at
+      // that page, and a turn that has poisoned nothing skips it.
       at += poison.updated > 0 ? static_cast<std::uint64_t>(poison.updated) : kPageBytes;
     }
   }

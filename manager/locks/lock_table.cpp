@@ -7,11 +7,16 @@
 namespace stdchk::manager {
 namespace {
 
+/// A cut in the middle of a lock leaves two locks.
+constexpr std::size_t kCutAddsMax = 1;
+/// A new lock cuts the owner's lock on the same bytes, and is added.
+constexpr std::size_t kPutAddsMax = kCutAddsMax + 1;
+
 tl::unexpected<Error> no_room() { return fail(Code::kSystem, "manager.lock", ENOLCK); }
 
 }  // namespace
 
-/// Returns the lock that begins first when several exclude `wanted`: F_GETLK tells that one.
+/// Returns the lock with the lowest first byte when several exclude `wanted`, as F_GETLK does.
 std::optional<FileLock> LockTable::excluding(const FileLock& wanted) const {
   const auto of_file = held_.find({wanted.file, wanted.space});
   if (of_file == held_.end()) return std::nullopt;
@@ -20,6 +25,11 @@ std::optional<FileLock> LockTable::excluding(const FileLock& wanted) const {
     if (excludes(held, wanted) && (!first || held.first < first->first)) first = held;
   }
   return first;
+}
+
+/// Returns true when `added` more locks or waits do not exceed kLocksMax.
+bool LockTable::has_room(std::size_t added) const {
+  return lock_count_ + waits_.size() + added <= kLocksMax;
 }
 
 void LockTable::cut(const FileLock& range) {
@@ -52,7 +62,7 @@ void LockTable::give_up_converted(const FileLock& wanted) {
 }
 
 Result<msg::LockOutcome> LockTable::take(const FileLock& wanted) {
-  if (lock_count_ + waits_.size() + 2 > kLocksMax) return no_room();
+  if (!has_room(kPutAddsMax)) return no_room();
   give_up_converted(wanted);
   if (excluding(wanted)) return msg::LockOutcome::kRefused;
   put(wanted);
@@ -80,7 +90,7 @@ bool LockTable::is_queued_before(const FileLock& wanted, Waits::const_iterator e
 
 Result<msg::LockOutcome> LockTable::wait(const FileLock& wanted, const WaitId& id, Time now,
                                          Time until) {
-  if (lock_count_ + waits_.size() + 2 > kLocksMax) return no_room();
+  if (!has_room(kPutAddsMax)) return no_room();
   give_up_converted(wanted);
   const auto known = std::ranges::find(waits_, id, &Wait::id);
   const bool is_known = known != waits_.end();
@@ -104,8 +114,7 @@ Result<msg::LockOutcome> LockTable::wait(const FileLock& wanted, const WaitId& i
 }
 
 Status LockTable::release(const FileLock& range) {
-  // A lock may fall into two.
-  if (lock_count_ + waits_.size() + 1 > kLocksMax) return no_room();
+  if (!has_room(kCutAddsMax)) return no_room();
   cut(range);
   return {};
 }

@@ -79,6 +79,7 @@ class LockTable {
     Time until{};
   };
   using Waits = std::list<Wait>;
+  bool has_room(std::size_t added) const;
   void put(const FileLock& lock);
   void cut(const FileLock& range);
   void erase_wait(const WaitId& id);

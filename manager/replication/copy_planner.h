@@ -32,13 +32,18 @@ namespace stdchk::manager {
 /// was verified where it lies, and the journal has it.
 ///
 /// The most exposed chunk goes first: the chunk with the fewest good copies, undrained before
-/// drained. Two copies share a host only if there are fewer hosts than copies, and never a
-/// benefactor. The same holds for racks and switches; when there are fewer than copies, each of
-/// them gets a copy. A copy that does not count, or is surplus, is dropped once enough other copies
-/// can be read. Copies of the chunks of one benefactor go to few others
-/// (core/policy/copy_scatter.h). A full benefactor is skipped, and further ones are added if these
-/// few cover too few domains. Each further copy of an image that is placed by node is whole on one
-/// benefactor. Its chunks wait for a busy benefactor, and pass over full or lost ones.
+/// drained. The planner drops a copy that does not count, or is surplus, once enough other copies
+/// can be read.
+///
+/// Targets of copies:
+/// - Each benefactor gets at most one copy of a chunk. Two copies share a host only if there are
+///   fewer hosts than copies. The same holds for racks and switches. If there are fewer racks than
+///   copies, each rack gets a copy.
+/// - The chunks of one benefactor have their other copies on few benefactors
+///   (core/policy/copy_scatter.h). The planner skips full benefactors. It adds further benefactors
+///   to these few when they cover fewer failure domains than copies need.
+/// - An image that is placed by node has each further copy whole on one benefactor. Its chunks wait
+///   while that benefactor is busy. They go elsewhere when it is full or lost.
 ///
 /// Threads: the reactor's.
 /// Errors: a failed copy is planned again. A benefactor that did not answer gets no work for 2 s.

@@ -247,8 +247,7 @@ Outcome<int> Run::run_job(const PoolRecord& pool, CoordinatorSettings settings) 
   return status;
 }
 
-Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord& pool,
-                                           const std::string& named,
+Outcome<CoordinatorSettings> make_settings(RunOptions& options, const std::string& named,
                                            const std::string& invoked_as) {
   // Nodes refuse a link in place of the folder.
   const std::string folder = options.from.empty() ? named : absolute_path_of_link(named);
@@ -276,7 +275,7 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord
   }
   settings.job = options.name;
   settings.program = options.program;
-  auto nodes = plan_nodes(options, pool, folder, invoked_as);
+  auto nodes = plan_nodes(options, folder, invoked_as);
   if (!nodes) return problem(nodes.error());
   settings.nodes = std::move(*nodes);
   settings.network_number = new_network_number();
@@ -302,7 +301,7 @@ Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) 
   }
   forget_old_jobs();
   if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
-  auto settings = make_settings(options, *pool, folder, invoked_as);
+  auto settings = make_settings(options, folder, invoked_as);
   if (!settings) return problem(settings.error());
   if (auto made = make_set_folder(*pool, options, folder); !made) return problem(made.error());
   fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
