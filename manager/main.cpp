@@ -25,7 +25,7 @@
 #include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
 #include "manager/drain/drain_lease_keeper.h"
-#include "manager/drain/drained_prints.h"
+#include "manager/drain/drained_fingerprints.h"
 #include "manager/journal/sqlite_journal.h"
 #include "manager/recovery/rebuilder.h"
 #include "manager/recovery/standby.h"
@@ -348,7 +348,7 @@ class Process {
   std::unique_ptr<transport::Endpoint> to_manager_;
   std::unique_ptr<Standby> standby_;
   std::unique_ptr<DrainLeaseKeeper> lease_;
-  std::unique_ptr<DrainedPrints> prints_;
+  std::unique_ptr<DrainedFingerprints> fingerprints_;
   std::string refused_;  ///< the reason why the manager does not want this standby
   // Why the manager cannot go on.
   Status journalled_;
@@ -517,7 +517,7 @@ std::optional<int> Process::hold_drain_directory() {
   config_.may_drain = [this] { return lease_->may_drain(); };
   // An object has no inode: a benefactor's word counts (docs/decisions/0073).
   if (!is_object_store(flags_.drain.directory)) {
-    prints_ = std::make_unique<DrainedPrints>(reactor_, flags_.drain.directory);
+    fingerprints_ = std::make_unique<DrainedFingerprints>(reactor_, flags_.drain.directory);
   }
   const bool is_old = is_new() || !name->is_new;
   const auto in_use = lease_->wait(is_old ? Duration::zero() : kLeasePatience);
@@ -529,10 +529,10 @@ int Process::serve() {
   if (const auto failed = hold_drain_directory()) return *failed;
   const std::string awaited = config_.standby;
   Service service(reactor_, *journal_, std::move(config_));
-  if (prints_) {
-    service.planners().prints.set_reader(
-        [this](std::vector<std::string> paths, Duration limit, KnownPrints::Done done) {
-          prints_->read_prints(std::move(paths), limit, std::move(done));
+  if (fingerprints_) {
+    service.planners().fingerprints.set_reader(
+        [this](std::vector<std::string> paths, Duration limit, KnownFingerprints::Done done) {
+          fingerprints_->read(std::move(paths), limit, std::move(done));
         });
   }
   if (const Status started = service.start(); !started) {
