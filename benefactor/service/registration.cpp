@@ -165,7 +165,7 @@ void Registration::on_request(rpc::Peer& peer, msg::RequestEnvelope request, Tim
 /// A link to the manager counts as up after the peer has proven its role.
 bool Registration::has_proven(const rpc::Peer& peer) const {
   const auto* const member = peer.link().peer();
-  return parts_.config.believes_links ||
+  return parts_.config.trusts_unproven_links ||
          (member != nullptr && member->member.role == transport::secure::Role::kManager);
 }
 

@@ -112,7 +112,7 @@ Clone::Denial Clone::deny(std::uint64_t address) const {
   }
   const bool signalled =
       process_ && ::syscall(SYS_pidfd_send_signal, process_.get(), SIGBUS, nullptr, 0) == 0;
-  return signalled ? Denial::kDenied : Denial::kUntold;
+  return signalled ? Denial::kDenied : Denial::kNotSignalled;
 }
 
 void Clone::deny_range(const BlockRange& blocks) const {

@@ -40,8 +40,8 @@ CopyPlanner::CopyPlanner(Pool& pool, CopyTraffic& traffic, ParityPlanner& parity
       scrubber_(scrubber),
       evict_(std::move(evict)),
       lost_images_(pool, [this](const VersionData& version) { return lost_bytes(version); }),
-      lost_copies_(pool, msg::CopyExtents{}),
-      lost_stripes_(pool, msg::BuildStripe{}),
+      unanswered_copies_(pool, msg::CopyExtents{}),
+      unanswered_stripes_(pool, msg::BuildStripe{}),
       order_(pool) {}
 
 // ---- which chunks lack copies -----------------------------------------------------------------
@@ -441,8 +441,8 @@ std::vector<BenefactorId> CopyPlanner::copy_targets(const View& view, FailureDom
 // ---- making copies ----------------------------------------------------------------------------
 
 void CopyPlanner::run() {
-  lost_copies_.ask();
-  lost_stripes_.ask();
+  unanswered_copies_.ask();
+  unanswered_stripes_.ask();
   scan();
   plan();
   if (scan_at_ == kNoChunk) lost_images_.run();
@@ -728,7 +728,7 @@ void CopyPlanner::on_unknown_outcome(std::uint64_t number) {
     pool_.release(item.chunk);
     update(item.chunk);
   }
-  (sent.built ? lost_stripes_ : lost_copies_).add(sent.target, std::move(targets));
+  (sent.built ? unanswered_stripes_ : unanswered_copies_).add(sent.target, std::move(targets));
 }
 
 }  // namespace stdchk::manager

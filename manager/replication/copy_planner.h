@@ -105,8 +105,8 @@ class CopyPlanner {
     for (const auto& [number, sent] : sent_) {
       for (const Item& item : sent.items) visit(sent.target, item.to);
     }
-    lost_copies_.for_each(visit);
-    lost_stripes_.for_each(visit);
+    unanswered_copies_.for_each(visit);
+    unanswered_stripes_.for_each(visit);
   }
 
  private:
@@ -183,8 +183,8 @@ class CopyPlanner {
   bool plan_posted_ = false;
   LostImages lost_images_;
   std::map<std::uint64_t, Sent> sent_;
-  UnansweredWrites lost_copies_;
-  UnansweredWrites lost_stripes_;
+  UnansweredWrites unanswered_copies_;
+  UnansweredWrites unanswered_stripes_;
   std::uint64_t numbers_made_ = 0;
   CopyOrder order_;
   CopyQueue::Entry resume_{};
