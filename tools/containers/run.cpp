@@ -173,9 +173,9 @@ Json Run::status() const {
 void Run::on_control(const std::string& text, container::Control::Answer answer) {
   const Json request = Json::parse(text, nullptr, false);
   const std::string what = request.is_object() ? request.value("do", "") : "";
-  const auto done = [this, answer](const std::string& error) {
-    answer(error.empty() ? Json{{"set", coordinator_->job().newest()}}.dump()
-                         : Json{{"error", error}}.dump());
+  const auto done = [this, answer](const Outcome<void>& saved) {
+    answer(saved ? Json{{"set", coordinator_->job().newest()}}.dump()
+                 : Json{{"error", saved.error().text}}.dump());
   };
   if (what == "status") return answer(status().dump());
   if (what == "checkpoint") return coordinator_->want_checkpoint(done);
@@ -190,9 +190,9 @@ void Run::end_by_signal() {
   const std::uint32_t status = static_cast<std::uint32_t>(kSignalled + signal);
   if (signal != SIGTERM || signals_++ > 0) return coordinator_->want_end(status, "interrupted");
   fmt::print(stderr, "stdchk: SIGTERM: the job is saved, then ended\n");
-  coordinator_->want_checkpoint([this, status](const std::string& error) {
-    coordinator_->want_end(status, error.empty() ? "saved, and ended by SIGTERM"
-                                                 : "ended by SIGTERM and not saved: " + error);
+  coordinator_->want_checkpoint([this, status](const Outcome<void>& saved) {
+    coordinator_->want_end(status, saved ? "saved, and ended by SIGTERM"
+                                         : "ended by SIGTERM and not saved: " + saved.error().text);
   });
 }
 
