@@ -125,9 +125,8 @@ tl::unexpected<Problem> damaged(const std::string& directory, const std::string&
 
 }  // namespace
 
-/// The only place that handles the JSON library's exceptions while reading.
 Outcome<PoolRecord> parse_record(const std::string& directory, const std::string& text) {
-  try {
+  auto read = read_json([&]() -> Outcome<PoolRecord> {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat) {
       return problem("{}/pool.json was written by another version of stdchk", directory);
@@ -175,9 +174,9 @@ Outcome<PoolRecord> parse_record(const std::string& directory, const std::string
       return damaged(directory, whole.error().text);
     }
     return record;
-  } catch (const std::exception& wrong) {
-    return damaged(directory, wrong.what());
-  }
+  });
+  if (!read) return damaged(directory, read.error().text);
+  return std::move(*read);
 }
 
 namespace {
