@@ -14,8 +14,8 @@
 #include "manager/arenas/unanswered_writes.h"
 #include "manager/pool/failure_domains.h"
 #include "manager/pool/pool.h"
-#include "manager/replication/copy_order.h"
 #include "manager/replication/copy_queue.h"
+#include "manager/replication/copy_targets.h"
 #include "manager/replication/copy_traffic.h"
 #include "manager/replication/lost_images.h"
 #include "manager/replication/parity_planner.h"
@@ -33,17 +33,7 @@ namespace stdchk::manager {
 ///
 /// The most exposed chunk goes first: the chunk with the fewest good copies, undrained before
 /// drained. The planner drops a copy that does not count, or is surplus, once enough other copies
-/// can be read.
-///
-/// Targets of copies:
-/// - Each benefactor gets at most one copy of a chunk. Two copies share a host only if there are
-///   fewer hosts than copies. The same holds for racks and switches. If there are fewer racks than
-///   copies, each rack gets a copy.
-/// - The chunks of one benefactor have their other copies on few benefactors
-///   (core/policy/copy_scatter.h). The planner skips full benefactors. It adds further benefactors
-///   to these few when they cover fewer failure domains than copies need.
-/// - An image that is placed by node has each further copy whole on one benefactor. Its chunks wait
-///   while that benefactor is busy. They go elsewhere when it is full or lost.
+/// can be read. CopyTargets chooses where a copy goes.
 ///
 /// Threads: the reactor's.
 /// Errors: a failed copy is planned again. A benefactor that did not answer gets no work for 2 s.
@@ -90,13 +80,13 @@ class CopyPlanner {
   /// Returns true when an undrained chunk has fewer copies than it should have. Cheap on average: a
   /// chunk drained since the last examination is examined only once more.
   bool lacks_undrained_copies();
-  /// Returns benefactors that may take a copy of a chunk that is on `held`, for `wanted` copies.
-  /// All chunks with the same first benefactor share these few targets. Never one of `left_out`.
-  /// `whole`: the image is placed by node, and at most one benefactor is returned.
+  /// As CopyTargets::besides().
   std::vector<BenefactorId> copy_targets_besides(const std::vector<BenefactorId>& held,
                                                  std::uint32_t wanted, std::uint64_t bytes,
                                                  const std::vector<BenefactorId>& left_out,
-                                                 bool whole);
+                                                 bool whole) {
+    return targets_.besides(held, wanted, bytes, left_out, whole);
+  }
   Figures figures() const;
   std::uint64_t repaired() const { return made_.repaired; }
   /// Calls `visit(benefactor, range)` for the ranges in which copies are being made.
@@ -111,20 +101,7 @@ class CopyPlanner {
 
  private:
   using Rank = CopyTraffic::Rank;
-  /// The present state of a chunk's copies.
-  struct View {
-    std::vector<Extent> good;     ///< copies that count
-    std::vector<Extent> sources;  ///< copies that can be read
-    std::vector<Extent> bad;      ///< copies that do not count; dropped once a new one exists
-    std::vector<Extent> gone;     ///< in `bad`: on a benefactor that is gone
-    std::vector<Extent> leaving;  ///< in `bad`: on a benefactor that wants to leave
-    std::uint32_t wanted = 0;
-    bool whole = false;  ///< of an image that is placed by node
-    /// The level on which copies must be apart.
-    FailureDomains::Level level = FailureDomains::kBenefactor;
-    std::set<FailureDomains::Domain> avoided;  ///< domains of the stripe's other blocks
-    std::vector<BenefactorId> left_out;        ///< benefactors that get no copy
-  };
+  using View = CopyView;
   struct Item {
     ChunkIndex chunk = kNoChunk;
     Extent from;
@@ -154,12 +131,6 @@ class CopyPlanner {
   std::vector<Extent> surplus_copies(const View& view) const;
   void drop_surplus();
   bool place(ChunkIndex chunk, Rank rank, Batches& batches);
-  std::optional<BenefactorId> choose_target(const View& view, std::uint64_t bytes, Rank rank,
-                                            bool now_only);
-  std::vector<BenefactorId> copy_targets(const View& view, std::uint64_t bytes, Rank rank);
-  std::vector<BenefactorId> copy_targets(const View& view, FailureDomains::Level level,
-                                         std::uint64_t bytes, Rank rank);
-  std::vector<BenefactorId> near(FailureDomains::Domain domain, FailureDomains::Level level) const;
   std::optional<msg::BuildStripe> build_of(ChunkIndex chunk) const;
   void send(Sent sent);
   void send(msg::BuildStripe request, Sent sent);
@@ -186,7 +157,7 @@ class CopyPlanner {
   UnansweredWrites unanswered_copies_;
   UnansweredWrites unanswered_stripes_;
   std::uint64_t numbers_made_ = 0;
-  CopyOrder order_;
+  CopyTargets targets_;
   CopyQueue::Entry resume_{};
   Time evict_next_{};
   Figures made_;
