@@ -80,7 +80,7 @@ class StripeReader {
   void end(Lane& lane, Status status) STDCHK_REQUIRES(engine_lock);
 
   Host host_;
-  std::deque<Wanted> waiting_;
+  std::deque<Wanted> waiting_ STDCHK_GUARDED_BY(engine_lock);
   std::array<std::unique_ptr<Lane>, kLanes> lanes_;
 };
 
