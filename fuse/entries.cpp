@@ -47,8 +47,8 @@ Attributes Entries::view(const Node& node, const Result<Attributes>& in_pool) {
   bool session = !node.writers.empty();
   if (session) own = node.writers.front()->attributes();
   if (!in_pool) {
-    const bool is_gone = node.unlinked || in_pool.error().code == Code::kNotFound;
-    if (is_gone) own.link_count = 0;
+    const bool is_removed = node.unlinked || in_pool.error().code == Code::kNotFound;
+    if (is_removed) own.link_count = 0;
     return own;
   }
   Attributes shown = *in_pool;

@@ -51,7 +51,7 @@ class Ward {
 
   /// Waits until the child has ended, and returns its status in the form of waitpid(2).
   int watch();
-  bool was_told_to_end() const { return told_; }
+  bool was_end_requested() const { return end_requested_; }
 
  private:
   void read_messages();
@@ -68,7 +68,7 @@ class Ward {
   unsigned silent_ticks_ = 0;
   unsigned dead_ticks_ = 0;
   bool serves_ = false;
-  bool told_ = false;
+  bool end_requested_ = false;
 };
 
 int Ward::watch() {
@@ -102,7 +102,7 @@ bool Ward::has_ended(int& status) {
   signalfd_siginfo signal{};
   if (::read(signals_, &signal, sizeof(signal)) != sizeof(signal)) return false;
   if (signal.ssi_signo == SIGCHLD) return ::waitpid(pid_, &status, WNOHANG) == pid_;
-  told_ = true;
+  end_requested_ = true;
   ::kill(pid_, static_cast<int>(signal.ssi_signo));
   ::kill(pid_, SIGCONT);  // a stopped process handles the signal only after SIGCONT
   return false;
@@ -140,7 +140,7 @@ int serve_as_ward(const std::function<int(const Pulse&)>& serve, int pulse, pid_
 void Pulse::say(char what) const {
   // Failure is harmless: a full pipe already has pulses for the guard to read.
   if (fd_ >= 0) [[maybe_unused]]
-    const ssize_t told = ::write(fd_, &what, 1);
+    const ssize_t written = ::write(fd_, &what, 1);
 }
 
 int guard(const GuardOptions& options, const std::function<int(const Pulse&)>& serve) {
@@ -168,14 +168,14 @@ int guard(const GuardOptions& options, const std::function<int(const Pulse&)>& s
     const auto began = Timer::now();
     Ward ward(pid, pulse[0], signals, options);
     const int status = ward.watch();
-    const bool was_cut = status == 0 && !ward.was_told_to_end() && is_dead(options.mountpoint);
+    const bool was_cut = status == 0 && !ward.was_end_requested() && is_dead(options.mountpoint);
     if (WIFEXITED(status) && !was_cut) {
       // Unmount the dead mount of an earlier child, if this child failed to replace it.
       unmount_dead(options.mountpoint);
       return WEXITSTATUS(status);
     }
     soon_ends = Timer::now() - began < kSoon ? soon_ends + 1 : 0;
-    const bool ends = ward.was_told_to_end() || soon_ends >= kSoonEndsMax;
+    const bool ends = ward.was_end_requested() || soon_ends >= kSoonEndsMax;
     log::error("The process {} that served {} {}{}", pid, options.mountpoint,
                was_cut ? "was cut off by the kernel"
                        : fmt::format("was ended by signal {}", WTERMSIG(status)),

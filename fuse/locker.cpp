@@ -132,7 +132,7 @@ void Locker::release(fuse_req_t request, Handle& handle, const msg::SetLock& wan
       });
 }
 
-/// The kernel writes its dirty pages of the node back first.
+/// Drops the kernel's pages of the node. The kernel first writes the dirty ones back.
 void Locker::drop_pages(const Handle& handle) {
   fuse_session* const session = threads_->session;
   if (session == nullptr || handle.node->cached_opens == 0) return;
@@ -141,7 +141,7 @@ void Locker::drop_pages(const Handle& handle) {
 
 void Locker::seek(fuse_req_t request, Handle& handle, std::uint64_t offset, client::Seek what) {
   const auto answer = [request, &handle, offset, what] {
-    // The kernel's pages have what the writers have written, for readers, too.
+    // Readers see bytes that no writer has committed. Only a writer's File knows these bytes.
     const ReaderLock lock(handle.node->mutex);
     client::File& file =
         handle.node->writers.empty() ? *handle.file : *handle.node->writers.front();

@@ -202,10 +202,10 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
     log::error("{}", describe(confined.error()));
     return 1;
   }
-  Status told = write_file_at_once(settings.ready_file,
-                                   fmt::format("{} {}\n", getpid(), (*mounted)->mount_id()));
-  if (!told) {
-    log::error("The ready file {}: {}", settings.ready_file, describe(told.error()));
+  Status recorded = write_file_at_once(settings.ready_file,
+                                       fmt::format("{} {}\n", getpid(), (*mounted)->mount_id()));
+  if (!recorded) {
+    log::error("The ready file {}: {}", settings.ready_file, describe(recorded.error()));
     return 1;
   }
   log::info("{} is mounted.", settings.kernel.mountpoint);

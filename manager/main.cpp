@@ -22,10 +22,10 @@
 #include "core/policy/image_placement.h"
 #include "core/runtime/confinement.h"
 #include "core/runtime/daemon.h"
-#include "core/runtime/options.h"
 #include "core/runtime/reactor.h"
 #include "manager/drain/drain_lease_keeper.h"
-#include "manager/drain/drained_prints.h"
+#include "manager/drain/drained_fingerprints.h"
+#include "manager/flags.h"
 #include "manager/journal/sqlite_journal.h"
 #include "manager/recovery/rebuilder.h"
 #include "manager/recovery/standby.h"
@@ -41,106 +41,6 @@ namespace {
 using transport::secure::new_member;
 using transport::secure::read_root_keyring;
 using transport::secure::Role;
-
-struct DrainFlags {
-  std::string directory;    ///< or an object store
-  std::string endpoint;     ///< of the object store
-  std::uint64_t rate = 0;   ///< bytes a second of each benefactor; 0: no limit
-  std::uint64_t total = 0;  ///< bytes a second of all benefactors; 0: no limit
-  bool yields = true;
-};
-
-struct ChunkFlags {
-  std::uint32_t size_bytes = limits::kChunkBytesDefault;
-  std::uint32_t stripe_width = limits::kStripeWidthDefault;
-  std::string naming = "auto";
-  std::string cutting = "fixed";
-};
-
-struct RedundancyFlags {
-  std::uint32_t copies = 0;  ///< 0: the policy says
-  std::string topology;      ///< path of a file
-  std::uint64_t copy_rate = 0;
-  std::uint64_t scrub_rate = limits::kScrubRateDefault;
-};
-
-struct TakeoverFlags {
-  bool rebuild = false;
-  std::string standby;  ///< address of the manager to follow
-  std::uint32_t after_s = 5;
-  bool makes_new_manager() const { return rebuild || !standby.empty(); }
-};
-
-struct Flags {
-  std::string state;
-  std::string secret_file;
-  std::string address_file;
-  std::string listen = "127.0.0.1";
-  DrainFlags drain;
-  ChunkFlags chunks;
-  std::string policy;
-  RedundancyFlags redundancy;
-  std::uint32_t gc_period = 600;
-  TakeoverFlags takeover;
-  bool unconfined = false;
-  metrics::Flags metrics;
-  log::Level log_level = log::Level::kInfo;
-};
-
-std::optional<int> parse(Flags& flags, int argc, char** argv) {
-  Options options("stdchk-manager", "Keeps the names, chunk maps and space of a stdchk pool.");
-  options.text("--state", flags.state, "DIR", "keep the journal in this directory").required();
-  options.text("--secret-file", flags.secret_file, "FILE", "file that holds the pool's secret")
-      .required();
-  options
-      .text("--address-file", flags.address_file, "FILE",
-            "write the manager's address into this file when it accepts links")
-      .required();
-  options.text("--listen", flags.listen, "HOST[:PORT]",
-               "address at which others reach the manager");
-  options.text("--drain", flags.drain.directory, "DIR",
-               "copy images to this directory of the parallel file system, or to "
-               "s3://BUCKET/PREFIX");
-  options.text("--drain-endpoint", flags.drain.endpoint, "URL",
-               "address of an object store that is not Amazon's, such as https://minio.site:9000");
-  options.rate("--drain-rate", flags.drain.rate,
-               "limit of each benefactor's drain, bytes a second");
-  options.rate("--drain-total", flags.drain.total,
-               "limit of all benefactors' drain together, bytes a second");
-  options.on_off("--drain-yields", flags.drain.yields,
-                 "drain 8 MiB/s while somebody writes, unless memory fills up");
-  options.chunk_size("--chunk-size", flags.chunks.size_bytes, "cut files into chunks of this size");
-  options.count("--stripe-width", flags.chunks.stripe_width, 1, 1024,
-                "spread a file over this number of benefactors");
-  options.choice("--naming", flags.chunks.naming, {"auto", "on", "off"},
-                 "name chunks by content and store equal chunks once; auto: where that pays");
-  options.text("--policy", flags.policy, "SETTINGS",
-               "policies of folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
-  options.choice(
-      "--chunking", flags.chunks.cutting, {"fixed", "content", "none"},
-      "end chunks after a fixed length, or where their content says; none: fixed, without names");
-  options.redundancy("--copies", flags.redundancy.copies,
-                     "copies of each chunk on different hosts, or parity ec(k,m); 0: as --policy "
-                     "says, otherwise one copy");
-  options.text("--topology", flags.redundancy.topology, "FILE",
-               "says which hosts fail together; a line is NAME [node=N] [rack=R] [switch=S]");
-  options.rate("--copy-rate", flags.redundancy.copy_rate,
-               "limit of each benefactor's copying from others, bytes a second");
-  options.rate("--scrub-rate", flags.redundancy.scrub_rate,
-               "limit of each benefactor's checking, bytes a second; 0: check only on request");
-  options.count("--gc-period", flags.gc_period, 0, 86400,
-                "seconds between garbage collections; 0: only on request");
-  options.flag("--rebuild", flags.takeover.rebuild,
-               "rebuild a lost state directory from the metadata that benefactors keep");
-  options.text("--standby", flags.takeover.standby, "ADDRESS",
-               "follow the manager at this address, and take over when it is lost");
-  options.count("--takeover-after", flags.takeover.after_s, 1, 3600,
-                "seconds of silence after which a standby considers the manager lost");
-  options.flag("--unconfined", flags.unconfined, kUnconfinedHelp);
-  metrics::describe(options, flags.metrics);
-  options.log_level(flags.log_level);
-  return options.parse_or_exit(argc, argv);
-}
 
 bool split_listen(const std::string& text, transport::EndpointOptions& options) {
   const auto address = parse_host_port(text);
@@ -348,7 +248,7 @@ class Process {
   std::unique_ptr<transport::Endpoint> to_manager_;
   std::unique_ptr<Standby> standby_;
   std::unique_ptr<DrainLeaseKeeper> lease_;
-  std::unique_ptr<DrainedPrints> prints_;
+  std::unique_ptr<DrainedFingerprints> fingerprints_;
   std::string refused_;  ///< the reason why the manager does not want this standby
   // Why the manager cannot go on.
   Status journalled_;
@@ -517,7 +417,7 @@ std::optional<int> Process::hold_drain_directory() {
   config_.may_drain = [this] { return lease_->may_drain(); };
   // An object has no inode: a benefactor's word counts (docs/decisions/0073).
   if (!is_object_store(flags_.drain.directory)) {
-    prints_ = std::make_unique<DrainedPrints>(reactor_, flags_.drain.directory);
+    fingerprints_ = std::make_unique<DrainedFingerprints>(reactor_, flags_.drain.directory);
   }
   const bool is_old = is_new() || !name->is_new;
   const auto in_use = lease_->wait(is_old ? Duration::zero() : kLeasePatience);
@@ -529,10 +429,10 @@ int Process::serve() {
   if (const auto failed = hold_drain_directory()) return *failed;
   const std::string awaited = config_.standby;
   Service service(reactor_, *journal_, std::move(config_));
-  if (prints_) {
-    service.planners().prints.set_reader(
-        [this](std::vector<std::string> paths, Duration limit, KnownPrints::Done done) {
-          prints_->read_prints(std::move(paths), limit, std::move(done));
+  if (fingerprints_) {
+    service.planners().fingerprints.set_reader(
+        [this](std::vector<std::string> paths, Duration limit, KnownFingerprints::Done done) {
+          fingerprints_->read(std::move(paths), limit, std::move(done));
         });
   }
   if (const Status started = service.start(); !started) {

@@ -120,7 +120,7 @@ int run_down(const DownOptions& down, const std::string& invoked_as) {
   if (!pool->job_id.empty()) {
     if (auto job = current_job(pool->remote_shell); job && job->id == pool->job_id) {
       DownReport report = stop_in_job(*job, invoked_as);
-      if (report.told_losses) {
+      if (report.reported_losses) {
         if (!pool->undrained.empty()) ::unlink(pool->undrained.c_str());
       } else {
         report.card += take_losses(pool->undrained, pool->drain);

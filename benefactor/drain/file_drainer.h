@@ -3,9 +3,9 @@
 #include <string>
 
 #include "benefactor/drain/drainer.h"
-#include "benefactor/drain/rate_limiter.h"
 #include "benefactor/memory/stop.h"
 #include "core/base/mutex.h"
+#include "core/base/rate_limiter.h"
 #include "core/files/drain_directory.h"
 #include "core/values/types.h"
 

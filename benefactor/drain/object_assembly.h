@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "benefactor/drain/rate_limiter.h"
 #include "benefactor/drain/staged_pieces.h"
 #include "benefactor/memory/stop.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/problem.h"
+#include "core/base/rate_limiter.h"
 #include "core/objects/object_attributes.h"
 #include "core/objects/object_store.h"
 

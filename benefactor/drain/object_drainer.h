@@ -10,9 +10,9 @@
 
 #include "benefactor/drain/drainer.h"
 #include "benefactor/drain/object_assembly.h"
-#include "benefactor/drain/rate_limiter.h"
 #include "benefactor/memory/stop.h"
 #include "core/base/mutex.h"
+#include "core/base/rate_limiter.h"
 #include "core/objects/object_store.h"
 #include "core/values/types.h"
 

@@ -29,6 +29,7 @@ std::byte* reserve(std::uint64_t bytes) {
 
 LogMemory::LogMemory(LogRoom room) : room_(std::move(room)) {
   room_.bytes_max = std::max(room_.bytes_max, room_.base_bytes);
+  // The kernel may refuse addresses for `bytes_max` (RLIMIT_AS). It may still grant `base_bytes`.
   for (const std::uint64_t wanted : {room_.bytes_max, room_.base_bytes}) {
     if (wanted == 0 || data_ != nullptr) continue;
     mapped_bytes_ = rounded_up(wanted, kPage);

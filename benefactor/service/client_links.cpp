@@ -84,7 +84,7 @@ void ClientLinks::Listener::on_accept(std::unique_ptr<transport::Link> link) {
 }
 
 void ClientLinks::accept(Listener& listener, std::unique_ptr<transport::Link> link) {
-  if (!config_.believes_links && link->peer() == nullptr) {
+  if (!config_.trusts_unproven_links && link->peer() == nullptr) {
     return log::warning("a link was closed: nobody has proven itself at its other end");
   }
   if (links_.size() >= kLinksMax) {
@@ -129,7 +129,8 @@ rpc::Answer ClientLinks::attach(rpc::Peer& peer, const msg::Attach& request) {
   const auto link = link_of(peer);
   if (link == links_.end()) return refuse(Code::kRefused, kWhere, "The link has gone.");
   const auto* const member = peer.link().peer();
-  if (!config_.believes_links && (member == nullptr || member->number != request.client.value)) {
+  if (!config_.trusts_unproven_links &&
+      (member == nullptr || member->number != request.client.value)) {
     return refuse(Code::kRefused, kWhere, "The ticket is for another client number.");
   }
   if (!membership_.id || !membership_.registered) {

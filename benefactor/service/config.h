@@ -29,8 +29,8 @@ struct Config {
   std::string manager_address;  ///< several, separated by commas, are tried in turn
   /// The member that the endpoints of this benefactor prove.
   std::shared_ptr<transport::secure::Keyring> keyring;
-  /// The service believes links that prove nothing. Only for programs that hold all ends.
-  bool believes_links = false;
+  /// The service trusts links without a proof of membership. Only for programs that hold all ends.
+  bool trusts_unproven_links = false;
   Life life;
   std::string host_token;
   std::string host_name;

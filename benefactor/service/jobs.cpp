@@ -40,14 +40,14 @@ void Jobs::start(Worker worker, Order order, Work work) {
   add(this->worker(own), std::move(order), std::move(work));
 }
 
-void Jobs::start_in_order(JobLines::Line line, Order order, Work work) {
-  if (!names_) names_ = std::make_unique<JobLines>(worker(&Workers::names));
-  struct OneLine final : Executor {
-    OneLine(JobLines& to, JobLines::Line which) : lines(to), line(which) {}
-    void run(std::function<void()> of) override { lines.run(line, std::move(of)); }
-    JobLines& lines;
-    const JobLines::Line line;
-  } executor(*names_, line);
+void Jobs::start_in_order(JobQueues::Key queue, Order order, Work work) {
+  if (!names_) names_ = std::make_unique<JobQueues>(worker(&Workers::names));
+  struct OneQueue final : Executor {
+    OneQueue(JobQueues& to, JobQueues::Key which) : queues(to), queue(which) {}
+    void run(std::function<void()> of) override { queues.run(queue, std::move(of)); }
+    JobQueues& queues;
+    const JobQueues::Key queue;
+  } executor(*names_, queue);
   const std::uint64_t number = add(executor, std::move(order), std::move(work));
   if (number != 0) watch(number, &Workers::names, {}, 0);
 }
@@ -63,7 +63,7 @@ void Jobs::watch(std::uint64_t number, ThreadExecutor Workers::*own, FileId file
   const TimerId timer = reactor_.schedule_after(kHangsAfter, [this, own] {
     if (!workers_) return;
     ThreadExecutor& threads = (*workers_).*own;
-    // Jobs that wait in their line occupy no thread.
+    // Jobs that wait in their queue occupy no thread.
     const bool some_are_free = own == &Workers::names && names_->count() < threads.thread_count();
     if (!some_are_free && threads.thread_count() < kDrainThreadsMax) threads.add_thread();
   });

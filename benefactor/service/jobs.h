@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "benefactor/memory/stop.h"
-#include "benefactor/service/job_lines.h"
+#include "benefactor/service/job_queues.h"
 #include "core/base/executor.h"
 #include "core/base/lifetime.h"
 #include "core/messages/messages.h"
@@ -48,10 +48,10 @@ class Jobs {
   Jobs& operator=(const Jobs&) = delete;
 
   void start(Worker worker, Order order, Work work);
-  /// Runs a change of names in its line. The manager enforces all other orders; only repeats must
+  /// Runs a change of names in its queue. The manager enforces all other orders; only repeats must
   /// stay in order here.
-  void start_in_order(JobLines::Line line, Order order, Work work);
-  /// Starts a job that changes no names, in a line of its own.
+  void start_in_order(JobQueues::Key queue, Order order, Work work);
+  /// Starts a job that changes no names, in a queue of its own.
   void start_alone(Order order, Work work);
   /// Starts a drain of pieces of a file. `attempt` numbers the manager's attempts. Refuses the
   /// attempt when two earlier attempts hang.
@@ -90,7 +90,7 @@ class Jobs {
   std::unordered_map<std::uint64_t, Job> jobs_;
   std::uint64_t made_ = 0;
   std::unordered_map<std::uint64_t, Drain> drains_;
-  std::unique_ptr<JobLines> names_;  ///< runs on workers_
+  std::unique_ptr<JobQueues> names_;  ///< runs on workers_
   std::unique_ptr<Workers> workers_;
   Lifetime lifetime_;
 };

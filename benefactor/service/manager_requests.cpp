@@ -219,9 +219,9 @@ void ManagerRequests::drain(msg::DrainPieces pieces, Order order) {
 }
 
 void ManagerRequests::finish(msg::DrainFinish end, Order order) {
-  const JobLines::Line line{true, end.file.value};
+  const JobQueues::Key queue{true, end.file.value};
   const Time deadline = order.deadline;
-  jobs_.start_in_order(line, std::move(order),
+  jobs_.start_in_order(queue, std::move(order),
                        [drainer = drainer_, end = std::move(end), deadline, counts = counts_] {
                          auto done = drainer->finish(end, deadline);
                          add(done ? counts->drained_files : counts->drains_failed, 1);
@@ -231,10 +231,10 @@ void ManagerRequests::finish(msg::DrainFinish end, Order order) {
 
 void ManagerRequests::mirror(msg::MirrorChange change, Order order) {
   const bool of_file = change.kind == msg::MirrorKind::kDropTemporary;
-  const JobLines::Line line{of_file, of_file ? change.file.value : change.number};
+  const JobQueues::Key queue{of_file, of_file ? change.file.value : change.number};
   const Time deadline = order.deadline;
   jobs_.start_in_order(
-      line, std::move(order), [drainer = drainer_, change = std::move(change), deadline] {
+      queue, std::move(order), [drainer = drainer_, change = std::move(change), deadline] {
         return to_answer("a change of the drain directory", drainer->mirror(change, deadline));
       });
 }

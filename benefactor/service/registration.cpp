@@ -144,8 +144,8 @@ void Registration::lose_manager(Error why) {
     std::shared_ptr<rpc::Peer> old = std::move(manager_);
     reactor_.schedule_after(Duration{}, [old] {});
   }
-  // After the loss of a link only, returns to the same manager: a standby counts each arrival as
-  // lost to the manager.
+  // Perhaps only the link is lost, so the benefactor asks the same manager first. A standby would
+  // count the benefactor's arrival as a sign that the manager is lost.
   timer_ = reactor_.schedule_after(had_one ? managers_.delay_before_retry() : managers_.next(),
                                    [this] { connect(); });
 }
@@ -165,7 +165,7 @@ void Registration::on_request(rpc::Peer& peer, msg::RequestEnvelope request, Tim
 /// A link to the manager counts as up after the peer has proven its role.
 bool Registration::has_proven(const rpc::Peer& peer) const {
   const auto* const member = peer.link().peer();
-  return parts_.config.believes_links ||
+  return parts_.config.trusts_unproven_links ||
          (member != nullptr && member->member.role == transport::secure::Role::kManager);
 }
 

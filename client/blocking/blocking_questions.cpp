@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/base/back_off.h"
 #include "core/base/limits.h"
 #include "core/base/mutex.h"
 
@@ -99,8 +100,9 @@ Result<msg::GetDebt::Reply> BlockingQuestions::debt(FileId file, Version version
   return ask_for(msg::GetDebt{file, version});
 }
 
-/// For the manager, space that it has granted is in use. For this process it is free until a chunk
-/// takes it. Otherwise a file could not take the free space: opening it for writing takes a grant.
+/// The manager counts granted space as used. This process may still fill the part of its grants that
+/// no chunk has taken, so the reply counts that part as free. Already the opening of a file for
+/// writing takes a grant: statfs(2) would otherwise show less space than the file can use.
 Result<msg::StatPool::Reply> BlockingQuestions::stat_pool() {
   STDCHK_ASSIGN(msg::StatPool::Reply pool, ask_for(msg::StatPool{}));
   std::uint64_t unused_bytes = 0;
@@ -141,7 +143,7 @@ Result<msg::DrainNow::Reply> BlockingQuestions::drain(FileId below) {
 Status BlockingQuestions::wait_redundant(FileId file, Version version) {
   std::uint64_t least = ~std::uint64_t{0};
   Time until = deadline();
-  for (auto pause = 5ms;; pause = std::min(2 * pause, 200ms)) {
+  for (BackOff back_off(5ms, 200ms);;) {
     const auto debt = ask_for(msg::GetDebt{file, version});
     // A newer version has replaced this one, and its own close waits for its copies.
     if (!debt && debt.error().code == Code::kStale) return {};
@@ -151,7 +153,7 @@ Status BlockingQuestions::wait_redundant(FileId file, Version version) {
     if (debt->bytes < least) until = deadline();
     least = std::min(least, debt->bytes);
     if (clock_.now() >= until) return fail(Code::kDeadline, "client.copies");
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_for(back_off.next());
   }
 }
 

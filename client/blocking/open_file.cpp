@@ -413,7 +413,7 @@ Status OpenFile::adopt(Lock& lock, Slot& slot, std::uint64_t offset) {
   // The reactor's thread copies the bytes itself and has time: computing the CRC there brings the
   // bytes into its processor's cache.
   if (*chunk != nullptr && !engine_.hasher().encrypts() &&
-      session_->writer().mover_idles(session_->hashes().mover_count())) {
+      session_->writer().is_copier_idle(session_->hashes().reactor_count())) {
     session_->hashes().add_for_reactor(std::move(*chunk));
   } else {
     engine_.hasher().finish_checksum(lock, std::move(*chunk));

@@ -31,7 +31,7 @@ struct ClientState {
   /// Buffers are the registered memory and its users.
   struct Buffers {
     std::unique_ptr<Memory> window_memory;
-    std::unique_ptr<Window> window;
+    std::unique_ptr<Window> window STDCHK_POINTER_GUARDED_BY(engine_lock);
     std::unique_ptr<Reader> reader;
   };
   struct Counts {
@@ -44,8 +44,8 @@ struct ClientState {
 
   Registration registration;
   Counts counts;
-  BenefactorList benefactors;
-  MetadataCache metadata;
+  BenefactorList benefactors STDCHK_GUARDED_BY(engine_lock);
+  MetadataCache metadata STDCHK_GUARDED_BY(engine_lock);
   Buffers buffers;
 };
 

@@ -43,7 +43,7 @@ class SessionServices final : public SessionHost {
   std::uint64_t arena_bytes_total() const override STDCHK_REQUIRES(engine_lock) {
     return state_.benefactors.arena_bytes_total();
   }
-  bool answers(BenefactorId benefactor) const override STDCHK_REQUIRES(engine_lock) {
+  bool is_alive(BenefactorId benefactor) const override STDCHK_REQUIRES(engine_lock) {
     return state_.benefactors.is_alive(benefactor);
   }
   ClientId client() const override STDCHK_REQUIRES(engine_lock) {

@@ -73,8 +73,8 @@ class PartReader {
 
   Host host_;
   const Memory& memory_;
-  PartCrcs crcs_;
-  ChunkCache cache_;
+  PartCrcs crcs_ STDCHK_GUARDED_BY(engine_lock);
+  ChunkCache cache_ STDCHK_GUARDED_BY(engine_lock);
   std::map<CacheKey, std::unique_ptr<Fetch>> fetches_;
   std::map<BenefactorId, transport::DirectMemoryPtr> direct_;
   Burst burst_;

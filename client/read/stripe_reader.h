@@ -21,12 +21,18 @@ namespace stdchk::client {
 /// asks the manager for the blocks, reads as many as the stripe has data blocks, part by part, and
 /// computes the chunk. Another block replaces a block that cannot be read.
 ///
-/// | state of a lane | leaves when                                                       |
-/// |-----------------|-------------------------------------------------------------------|
-/// | idle            | a chunk waits -> asking                                           |
-/// | asking          | the manager has told the blocks -> reading; too few -> idle, done |
-/// | reading         | a part of each block is there, or has failed -> computing, reading|
-/// | computing       | -> reading the next part; idle, done                              |
+/// | state of a lane | event                                             | next state      |
+/// |-----------------|---------------------------------------------------|-----------------|
+/// | idle            | a chunk waits                                     | asking          |
+/// | asking          | the manager has named enough blocks               | reading         |
+/// | asking          | the request failed, or there are too few blocks   | idle, error     |
+/// | reading         | the part of each chosen block has arrived         | computing       |
+/// | reading         | a part has failed, and enough other blocks remain | reading, anew   |
+/// | reading         | a part has failed, and too few blocks remain      | idle, error     |
+/// | computing       | the chunk has more parts                          | reading         |
+/// | computing       | the chunk is complete                             | idle            |
+///
+/// Calls `done` of the chunk on the way to idle. A lane that reads anew begins with the first part.
 ///
 /// Owns: memory for one part of each block, allocated at first use.
 /// Threads: any, with the lock held.
@@ -74,7 +80,7 @@ class StripeReader {
   void end(Lane& lane, Status status) STDCHK_REQUIRES(engine_lock);
 
   Host host_;
-  std::deque<Wanted> waiting_;
+  std::deque<Wanted> waiting_ STDCHK_GUARDED_BY(engine_lock);
   std::array<std::unique_ptr<Lane>, kLanes> lanes_;
 };
 

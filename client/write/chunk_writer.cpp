@@ -119,7 +119,8 @@ void ChunkWriter::written(const ChunkWrite& write, const Status& status) {
   chunk.step = Step::kCarving;
   to_carve_.push_front(write.chunk);
   if (chunk.failures <= kFailuresAtOnce) return;
-  // An attempt may fail at once. Wait, so that benefactors can come back before the last attempt.
+  // An attempt may fail at once. Wait, so that benefactors can come back before the last attempt. The
+  // wait follows from the chunk's failures, so the chunk needs no BackOff of its own.
   const Duration wait = std::min<Duration>(
       kRetryLast, kRetryFirst * (1U << std::min(chunk.failures - kFailuresAtOnce, 5U)));
   not_before_ = core_.now() + wait;

@@ -34,7 +34,7 @@ class ChunkWriter {
   bool has_enough_to_copy() const STDCHK_REQUIRES(engine_lock);
   /// True when this process itself copies bytes, and it has fewer than two chunks to copy,
   /// `to_checksum` included.
-  bool mover_idles(std::size_t to_checksum) const STDCHK_REQUIRES(engine_lock) {
+  bool is_copier_idle(std::size_t to_checksum) const STDCHK_REQUIRES(engine_lock) {
     return copies_itself_ && to_checksum + to_carve_.size() + in_transport_ < 2;
   }
   /// A new manager: chunks that lack copies are written anew.

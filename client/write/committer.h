@@ -82,7 +82,7 @@ class Committer {
   void count() STDCHK_REQUIRES(engine_lock);
 
   SessionCore& core_;
-  WrittenFile& written_;
+  WrittenFile& written_ STDCHK_GUARDED_BY(engine_lock);
   const std::function<void()> committed_;
   std::vector<Sync> syncs_;
   Step step_ = Step::kNone;

@@ -32,7 +32,7 @@ EqualChunks::Found EqualChunks::find(const OutChunkPtr& chunk) {
   read_similar();
   const ChunkName& name = chunk->chunk.name;
   const auto answers = [&](const Extent& copy) STDCHK_REQUIRES(engine_lock) {
-    return core_.host.answers(copy.benefactor);
+    return core_.host.is_alive(copy.benefactor);
   };
   if (auto known = known_.find(name);
       known.has_value() && known->length == chunk->chunk.length &&

@@ -50,7 +50,7 @@ class EqualChunks {
       STDCHK_REQUIRES(engine_lock);
 
   SessionCore& core_;
-  WrittenFile& written_;
+  WrittenFile& written_ STDCHK_GUARDED_BY(engine_lock);
   SpaceKeeper& space_;
   std::unordered_map<ChunkName, std::weak_ptr<OutChunk>> own_names_;
   VersionMapPtr similar_;

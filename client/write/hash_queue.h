@@ -26,7 +26,8 @@ class HashQueue {
     to_checksum_.push_back(std::move(chunk));
     core_.schedule();
   }
-  std::size_t mover_count() const STDCHK_REQUIRES(engine_lock) { return to_checksum_.size(); }
+  /// The number of chunks that wait for the reactor's thread to compute their CRC.
+  std::size_t reactor_count() const STDCHK_REQUIRES(engine_lock) { return to_checksum_.size(); }
   /// Returns the chunks for hash threads. Drops chunks that are no longer needed.
   std::vector<OutChunkPtr> take() STDCHK_REQUIRES(engine_lock);
   void plan(Work& work) STDCHK_REQUIRES(engine_lock);

@@ -70,10 +70,11 @@ void Resumer::build() {
     messages_.front().xattrs.assign(xattrs_.begin(), xattrs_.end());
     messages_.push_back(whole);
   }
-  std::unordered_set<const OutChunk*> told;
+  std::unordered_set<const OutChunk*> reported;
   for (const auto& [offset, entry] : parts_.written.overlay().entries()) {
     const OutChunk* const chunk = entry.piece.chunk.get();
-    if (chunk == nullptr || chunk->step != OutChunk::Step::kStored || !told.insert(chunk).second) {
+    if (chunk == nullptr || chunk->step != OutChunk::Step::kStored ||
+        !reported.insert(chunk).second) {
       continue;
     }
     const msg::ResumeSession& last = messages_.back();

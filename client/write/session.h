@@ -131,7 +131,7 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   SessionCore core_;
   const bool waits_for_copies_;
-  WrittenFile written_;
+  WrittenFile written_ STDCHK_GUARDED_BY(engine_lock);
   Committer committer_;
   SpaceKeeper space_;
   ChunkLedger ledger_;

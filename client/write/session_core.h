@@ -34,7 +34,7 @@ class SessionHost {
   virtual bool content_cuts() const STDCHK_REQUIRES(engine_lock) = 0;
   virtual std::uint64_t arena_bytes_total() const STDCHK_REQUIRES(engine_lock) = 0;
   /// True when the manager lists the benefactor as alive.
-  virtual bool answers(BenefactorId benefactor) const STDCHK_REQUIRES(engine_lock) = 0;
+  virtual bool is_alive(BenefactorId benefactor) const STDCHK_REQUIRES(engine_lock) = 0;
   virtual MapStore& maps() STDCHK_REQUIRES(engine_lock) = 0;
   virtual ClientId client() const STDCHK_REQUIRES(engine_lock) = 0;
   virtual msg::WriterTotals& totals() STDCHK_REQUIRES(engine_lock) = 0;

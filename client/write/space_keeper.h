@@ -86,7 +86,7 @@ class SpaceKeeper {
   void drop_unused() STDCHK_REQUIRES(engine_lock);
 
   SessionCore& core_;
-  GrantSet grants_;
+  GrantSet grants_ STDCHK_GUARDED_BY(engine_lock);
   std::set<BenefactorId> avoid_;
   std::vector<GrantId> returned_;
   std::vector<Extent> abandoned_;

@@ -35,8 +35,9 @@ inline constexpr std::size_t kSlotCutsMax = kSlotRangesMax + 17;
 ///
 /// With client encryption, bytes are read under the lock and without a pin. Once OutChunk::sealed
 /// is set, nobody reads them. A sealed slot is "settled" when all copies into the slot have ended.
-/// It may wait until the previous slot of the file is cut. A slot is "open" when its last bytes
-/// belong to a chunk that ends in a later slot.
+/// It may wait until the previous slot of the file is cut. A run is a series of written bytes that
+/// are adjacent in the file, in whatever slots. It is cut as one stream (content_cutter.h). A slot is
+/// "open" when its last bytes belong to a chunk of a run that ends in a later slot.
 enum class SlotState : std::uint8_t {
   kFree,
   kBorrowed,

@@ -47,6 +47,7 @@ Json json_of(const BoxDescription& box) {
   return json;
 }
 
+/// Throws, as read_field() does.
 void check(bool holds, const char* field) {
   if (!holds) throw std::invalid_argument(fmt::format("the field {} is not valid", field));
 }
@@ -123,15 +124,12 @@ SetDescription set_of(const Json& json) {
   return set;
 }
 
-/// nlohmann-json throws; nothing above this function sees that.
 template <class Make>
 auto parsed(const std::string& text, const char* what, Make make)
     -> Outcome<decltype(make(Json{}))> {
-  try {
-    return make(Json::parse(text));
-  } catch (const std::exception& error) {
-    return problem(fmt::format("the description of {} cannot be read: {}", what, error.what()));
-  }
+  auto made = read_json([&] { return make(Json::parse(text)); });
+  if (made) return made;
+  return problem(fmt::format("the description of {} cannot be read: {}", what, made.error().text));
 }
 
 }  // namespace

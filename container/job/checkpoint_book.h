@@ -9,6 +9,7 @@
 #include "container/description/description.h"
 #include "container/job/job.h"
 #include "core/base/clock.h"
+#include "core/base/problem.h"
 
 namespace stdchk::container {
 
@@ -27,8 +28,7 @@ struct CheckpointFigures {
 /// Threads: the reactor's. Pure: it writes no file.
 class CheckpointBook {
  public:
-  /// Gets the error of the request, or an empty text after a success.
-  using Done = std::function<void(const std::string& error)>;
+  using Done = std::function<void(const Outcome<void>& saved)>;
 
   // Sets.
   void add(SetDescription set) { sets_[set.set] = std::move(set); }

@@ -105,28 +105,28 @@ void Coordinator::begin() {
   preparing_ = nodes_.size();
   for (NodeId id = 0; id < nodes_.size(); ++id) {
     if (const Status done = nodes_[id]->connect(endpoint_, kPrepareMax); !done) {
-      prepared(id, describe(done.error()));
+      prepared(id, problem(done.error()));
       continue;
     }
-    prepare(id, [this, id](const std::string& error) { prepared(id, error); });
+    prepare(id, [this, id](const Outcome<void>& done) { prepared(id, done); });
   }
 }
 
 /// Gives the node to the job, with the network of the job's present restart.
-void Coordinator::prepare(NodeId node, std::function<void(const std::string& error)> done) {
+void Coordinator::prepare(NodeId node, std::function<void(const Outcome<void>& prepared)> done) {
   nodes_[node]->network_of_restart = job_.restarts();
   msg::PrepareNode request{settings_.job, text_of(network_for(node)),
                            static_cast<std::uint64_t>(settings_.limits.lease.count())};
   nodes_[node]->call(std::move(request), kPrepareMax,
                      [done = std::move(done)](const rpc::Answer& answer) {
-                       done(answer ? std::string() : answer.error().text());
+                       done(answer ? Outcome<void>() : problem(answer.error().text()));
                      });
 }
 
-void Coordinator::prepared(NodeId node, const std::string& error) {
-  if (!error.empty()) {
+void Coordinator::prepared(NodeId node, const Outcome<void>& done) {
+  if (!done) {
     job_.want_end(reactor_.clock().now(), 2,
-                  fmt::format("{} cannot run containers: {}", host_of(node), error));
+                  fmt::format("{} cannot run containers: {}", host_of(node), done.error().text));
     return act();
   }
   if (--preparing_ > 0) return;
@@ -177,10 +177,10 @@ void Coordinator::act_on(const StepAction& action) {
   }
   if (makes && nodes_[action.node]->network_of_restart != job_.restarts()) {
     // A link keeps the order of its requests, so the network is there before the containers.
-    prepare(action.node, [this, action](const std::string& error) {
-      if (error.empty()) return;
+    prepare(action.node, [this, action](const Outcome<void>& done) {
+      if (done) return;
       job_.on_answer(reactor_.clock().now(), action.node, action.step, action.set,
-                     fmt::format("{}: {}", host_of(action.node), error));
+                     fmt::format("{}: {}", host_of(action.node), done.error().text));
       act();
     });
   }
@@ -244,7 +244,8 @@ void Coordinator::act_on(const CheckpointAction& action) {
 
 /// Answers the requests that came before the set began. A later request waits for a later set.
 void Coordinator::answer_waiting(const CheckpointAction& action) {
-  for (const Done& done : book_.take_answered(action.set)) done(action.why);
+  const Outcome<void> saved = action.taken ? Outcome<void>() : problem(action.why);
+  for (const Done& done : book_.take_answered(action.set)) done(saved);
   const Tell what = action.taken ? Tell::kGoesOn : Tell::kNotTaken;
   for (const auto& [box, request] : records_.answer_requests(action.set)) {
     send_word(box, what, request, {});
@@ -270,7 +271,7 @@ void Coordinator::act_on(const SayAction& action) { events_.say(action.text); }
 
 void Coordinator::act_on(const EndAction& action) {
   for (const TimerId timer : {timer_, poll_timer_, every_timer_}) reactor_.cancel(timer);
-  for (const Done& done : book_.take_all()) done("the job has ended");
+  for (const Done& done : book_.take_all()) done(problem("the job has ended"));
   status_ = action.status;
   reason_ = action.why;
   reactor_.stop();
@@ -291,7 +292,7 @@ void Coordinator::schedule_checkpoint() {
 }
 
 void Coordinator::want_checkpoint(Done done) {
-  if (job_.ended()) return done("the job has ended");
+  if (job_.ended()) return done(problem("the job has ended"));
   book_.wait(next_set(), std::move(done));
   book_.request();
   begin_checkpoint();
@@ -310,11 +311,11 @@ void Coordinator::begin_checkpoint() {
 void Coordinator::want_evacuation(const std::string& host, Done done) {
   NodeId node = 0;
   while (node < settings_.nodes.size() && settings_.nodes[node].host != host) ++node;
-  if (node == settings_.nodes.size()) return done("the job has no node " + host);
+  if (node == settings_.nodes.size()) return done(problem("the job has no node " + host));
   book_.begin();
   if (tells_ > 0 || !job_.want_evacuation(reactor_.clock().now(), node)) {
-    return done(
-        "nothing of the job runs there, no other node is left, or a checkpoint is under way");
+    return done(problem(
+        "nothing of the job runs there, no other node is left, or a checkpoint is under way"));
   }
   book_.add(describe_set());
   book_.wait(job_.saving(), std::move(done));

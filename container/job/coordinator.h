@@ -102,7 +102,7 @@ class Coordinator {
   void schedule();
   void excuse_nodes_after_pause();
   void poll_nodes();
-  void prepared(NodeId node, const std::string& error);
+  void prepared(NodeId node, const Outcome<void>& done);
   void lost(NodeId node, const std::string& why);
   void stepped(NodeId node, const StepAction& action, const rpc::Answer& answer, Time began);
   void state_of(NodeId node, const msg::AskNode::Reply& reply);
@@ -115,7 +115,7 @@ class Coordinator {
   void begin_checkpoint();
   void schedule_checkpoint();
   NetworkDescription network_for(NodeId node) const;
-  void prepare(NodeId node, std::function<void(const std::string& error)> done);
+  void prepare(NodeId node, std::function<void(const Outcome<void>& prepared)> done);
   SetDescription describe_set() const;
   std::optional<BoxId> box_of_host(const std::string& host) const;
 

@@ -36,7 +36,8 @@ bool make_pipe(Descriptor& read_end, Descriptor& write_end) {
   return true;
 }
 
-/// The child after fork(): only calls that are safe there.
+/// Runs in the child after fork(). Calls only functions that are async-signal-safe, because another
+/// thread of the parent may have held a lock, such as that of malloc().
 [[noreturn]] void become(char* const* words, const Pipes& pipes, int net_namespace) {
   ::setpgid(0, 0);
   ::signal(SIGPIPE, SIG_DFL);
@@ -48,8 +49,9 @@ bool make_pipe(Descriptor& read_end, Descriptor& write_end) {
                      ::dup2(pipes.out_write.get(), STDOUT_FILENO) >= 0 &&
                      ::dup2(pipes.error_write.get(), STDERR_FILENO) >= 0;
   if (ready) ::execvp(words[0], words);
-  const char* const text = std::strerror(errno);
-  (void)!::write(STDERR_FILENO, text, std::strlen(text));
+  // strerror() may allocate memory and translate.
+  const char* const text = ::strerrordesc_np(errno);
+  if (text != nullptr) (void)!::write(STDERR_FILENO, text, std::strlen(text));
   ::_exit(kNotStarted);
 }
 
@@ -63,7 +65,8 @@ bool take(const Descriptor& from, std::string& to) {
 
 struct Said {
   std::string out, error;
-  bool late = false;
+  bool is_late = false;       ///< the deadline came before the end of the output
+  bool is_cancelled = false;  ///< the caller has cancelled the program
 };
 
 Said talk(Pipes& pipes, const ProgramCall& call, Clock::time_point end) {
@@ -74,11 +77,9 @@ Said talk(Pipes& pipes, const ProgramCall& call, Clock::time_point end) {
   ::fcntl(pipes.in_write.get(), F_SETFL, O_NONBLOCK);
   while (pipes.out_read || pipes.error_read) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-    const bool cancelled = call.cancelled != nullptr && *call.cancelled;
-    if (left.count() <= 0 || cancelled) {
-      said.late = true;
-      break;
-    }
+    said.is_cancelled = call.cancelled != nullptr && *call.cancelled;
+    said.is_late = left.count() <= 0;
+    if (said.is_late || said.is_cancelled) break;
     std::array<pollfd, 3> wanted{{{pipes.out_read.get(), POLLIN, 0},
                                   {pipes.error_read.get(), POLLIN, 0},
                                   {pipes.in_write.get(), POLLOUT, 0}}};
@@ -98,13 +99,14 @@ Said talk(Pipes& pipes, const ProgramCall& call, Clock::time_point end) {
   return said;
 }
 
-/// Waits for the child until `end`, then kills its process group. Its wait status; -1: killed late.
-int wait_for(pid_t child, Clock::time_point end, bool late) {
+/// Waits for the child until `end`, or not at all with `at_once`, and then kills its process group.
+/// Returns the child's wait status, or -1 for a child that was killed.
+int wait_for(pid_t child, Clock::time_point end, bool at_once) {
   int status = 0;
-  while (!late) {
+  while (!at_once) {
     const pid_t done = ::waitpid(child, &status, WNOHANG);
     if (done == child || (done < 0 && errno != EINTR)) return status;
-    late = Clock::now() >= end;
+    at_once = Clock::now() >= end;
     ::usleep(1000);
   }
   ::kill(-child, SIGKILL);
@@ -144,12 +146,13 @@ Outcome<std::string> run_program(const ProgramCall& call) {
   pipes.out_write = Descriptor();
   pipes.error_write = Descriptor();
   Said said = talk(pipes, call, end);
-  const int status = wait_for(child, end, said.late);
+  const int status = wait_for(child, end, said.is_late || said.is_cancelled);
   if (status == 0) return std::move(said.out);
   while (!said.error.empty() && said.error.back() == '\n') said.error.pop_back();
   if (said.error.size() > kErrorBytesMax) {
     said.error = "..." + said.error.substr(said.error.size() - kErrorBytesMax);
   }
+  if (status == -1 && said.is_cancelled) return problem(name + " was cancelled and killed");
   if (status == -1) {
     return problem(
         fmt::format("{} did not end within {} ms and was killed", name,

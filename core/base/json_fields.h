@@ -7,11 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "core/base/problem.h"
+
 namespace stdchk {
 
 /// Reads an integer. The library's own get() casts: 1.5 becomes 1, and 2^32 becomes 0 in 32 bits.
 /// The cast of a large double is undefined.
-/// Errors: throws std::out_of_range, beside nlohmann-json's own exceptions.
+/// Errors: throws std::out_of_range, beside nlohmann-json's own exceptions, as the library does. For
+/// use within read_json().
 template <std::integral T>
 T integer_of(const nlohmann::json& json) {
   if (json.is_number_unsigned()) {
@@ -35,6 +38,17 @@ void read_field(const nlohmann::json& json, const char* name, T& out) {
     }
   } else {
     field.get_to(out);
+  }
+}
+
+/// The adapter for the exceptions of nlohmann-json and of the functions above: calls `read`, which
+/// may throw them. Returns a Problem with the exception's text in place of an exception.
+template <class Read>
+auto read_json(Read read) -> Outcome<decltype(read())> {
+  try {
+    return read();
+  } catch (const std::exception& error) {
+    return problem(std::string(error.what()));
   }
 }
 

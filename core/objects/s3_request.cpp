@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/back_off.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/chunk/naming.h"
@@ -253,7 +254,7 @@ Outcome<HttpAnswer> S3Sender::attempt(const HttpRequest& request, Time deadline)
 
 Outcome<HttpAnswer> S3Sender::send(HttpRequest request, const std::string& what, Time deadline) {
   request.headers.push_back("x-amz-content-sha256: " + sha256_text(request.body));
-  Duration wait = kFirstPause;
+  BackOff back_off(kFirstPause, kLongestPause);
   int damaged = 0;
   int refreshed = 0;
   Problem last{{Code::kDeadline, ETIMEDOUT, "objects.s3"}, what + ": there was no time to ask"};
@@ -287,10 +288,9 @@ Outcome<HttpAnswer> S3Sender::send(HttpRequest request, const std::string& what,
     }
     log::debug("{}", last.text);
     // An order to wait is the same for all members, so each adds its random part.
-    if (auto paused = pause(ordered + with_jitter(wait), deadline); !paused) {
+    if (auto paused = pause(ordered + with_jitter(back_off.next()), deadline); !paused) {
       return problem(paused.error());
     }
-    wait = std::min(2 * wait, kLongestPause);
   }
   last.error.code = Code::kDeadline;
   last.text += "; this was repeated until the deadline";

@@ -52,8 +52,8 @@ Outcome<FolderSettings> parse_folder_settings(std::string_view text) {
     } else if (is_set_rule(key) && value == "inherit") {
       out.rules[std::string(key)].clear();
     } else if (is_set_rule(key)) {
-      if (const std::string why = rule_problem(key, value); !why.empty()) {
-        return refuse(fmt::format("{}={} is not valid: {}", key, value, why));
+      if (const auto valid = check_rule(key, value); !valid) {
+        return refuse(fmt::format("{}={} is not valid: {}", key, value, valid.error().text));
       }
       out.rules[std::string(key)] = value;
     } else {

@@ -25,10 +25,10 @@ bool NamePatterns::match(std::string_view name) const {
   return false;
 }
 
-std::string NamePatterns::problem_of(std::string_view text) {
-  if (text.ends_with('|')) return "its last pattern is empty";
+Outcome<void> NamePatterns::check(std::string_view text) {
+  if (text.ends_with('|')) return problem("its last pattern is empty");
   while (!text.empty()) {
-    if (take_pattern(text).empty()) return "one of its patterns is empty";
+    if (take_pattern(text).empty()) return problem("one of its patterns is empty");
   }
   return {};
 }

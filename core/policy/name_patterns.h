@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/problem.h"
+
 namespace stdchk {
 
 /// NamePatterns are patterns of file names, separated by "|". Each is a pattern of fnmatch(3): "*"
@@ -14,8 +16,8 @@ class NamePatterns {
 
   bool empty() const { return text_.empty(); }
   bool match(std::string_view name) const;
-  /// Returns why `text` has no patterns; empty: it has.
-  static std::string problem_of(std::string_view text);
+  /// Refuses a text that has an empty pattern.
+  static Outcome<void> check(std::string_view text);
 
  private:
   std::string_view text_;

@@ -29,37 +29,38 @@ std::optional<std::string_view> field_at(std::string_view text) {
 
 }  // namespace
 
-std::string SetNaming::problem_of(std::string_view pattern) {
+Outcome<void> SetNaming::check(std::string_view pattern) {
   std::size_t counts[3] = {};
   bool after_field = false;
   while (!pattern.empty()) {
     if (pattern[0] != '{') {
-      if (pattern[0] == '}') return "it has } without {";
+      if (pattern[0] == '}') return problem("it has } without {");
       after_field = false;
       pattern.remove_prefix(1);
       continue;
     }
     const auto field = field_at(pattern);
-    if (!field) return "it has { without }";
+    if (!field) return problem("it has { without }");
     const std::size_t which = field->empty() ? 3 : std::string_view("ANT").find((*field)[0]);
     const bool has_words = which == 1 && field->size() > 2 && (*field)[1] == '|';
     if (which > 2 || (field->size() > 1 && !has_words) || field->ends_with('|') ||
         field->find("||") != std::string_view::npos) {
-      return "its fields are {A}, {N}, {N|WORD} and {T}";
+      return problem("its fields are {A}, {N}, {N|WORD} and {T}");
     }
-    if (after_field) return "two fields need a text between them";
-    if (++counts[which] > 1) return "a field occurs twice";
+    if (after_field) return problem("two fields need a text between them");
+    if (++counts[which] > 1) return problem("a field occurs twice");
     after_field = true;
     pattern.remove_prefix(field->size() + 2);
   }
-  return counts[2] == 1 ? "" : "it has no {T}";
+  if (counts[2] != 1) return problem("it has no {T}");
+  return {};
 }
 
 SetNaming::SetNaming() : SetNaming(kDefault) {}
 
 SetNaming::SetNaming(std::string_view pattern)
     : pattern_(pattern), is_default_(pattern == kDefault) {
-  STDCHK_ASSERT(problem_of(pattern).empty());
+  STDCHK_ASSERT(check(pattern).has_value());
   while (!pattern.empty()) {
     if (pattern[0] == '{') {
       std::string_view field = *field_at(pattern);

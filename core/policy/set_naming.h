@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/problem.h"
 #include "core/policy/image_name.h"
 
 namespace stdchk {
@@ -27,11 +28,11 @@ class SetNaming {
  public:
   /// The form A.Ni.Tj.
   SetNaming();
-  /// Precondition: problem_of(pattern) is empty.
+  /// Precondition: check(pattern) has succeeded.
   explicit SetNaming(std::string_view pattern);
 
-  /// Returns the reason to refuse `pattern`; an empty text accepts the pattern.
-  static std::string problem_of(std::string_view pattern);
+  /// Refuses a text that is no pattern.
+  static Outcome<void> check(std::string_view pattern);
 
   std::optional<PatternName> parse(std::string_view file_name) const;
   /// Returns the name with "*" for the rank, such as "heat.*.T007": the name of the image's set,

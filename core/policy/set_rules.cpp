@@ -31,22 +31,24 @@ bool is_set_rule(std::string_view key) {
   return std::ranges::find(kRules, key, &SetRule::key) != std::end(kRules);
 }
 
-std::string rule_problem(std::string_view key, std::string_view value) {
+Outcome<void> check_rule(std::string_view key, std::string_view value) {
   if (key == kRulePolicy) {
     const auto policy = parse_policy(value);
-    return policy ? std::string() : policy.error().text;
+    return policy ? Outcome<void>() : problem(policy.error());
   }
-  if (!is_set_rule(key)) return fmt::format("no rule is called \"{}\"", key);
-  if (value.size() > kBytesMax) return fmt::format("it has more than {} bytes", kBytesMax);
+  if (!is_set_rule(key)) return problem(fmt::format("no rule is called \"{}\"", key));
+  if (value.size() > kBytesMax) {
+    return problem(fmt::format("it has more than {} bytes", kBytesMax));
+  }
   // Spaces and commas separate settings.
   if (value.find_first_of(" ,/\n\t") != std::string_view::npos) {
-    return "it contains a space, a comma or a slash";
+    return problem("it contains a space, a comma or a slash");
   }
   if (key == "set") {
-    return value == "names" || value == "directory" ? ""
-                                                    : "the allowed values are names, directory";
+    if (value == "names" || value == "directory") return {};
+    return problem("the allowed values are names, directory");
   }
-  return key == "series" ? SetNaming::problem_of(value) : NamePatterns::problem_of(value);
+  return key == "series" ? SetNaming::check(value) : NamePatterns::check(value);
 }
 
 }  // namespace stdchk

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/problem.h"
+
 namespace stdchk {
 
 /// An extended attribute of a folder with this prefix and the key of a rule holds the rule's value.
@@ -30,8 +32,8 @@ struct SetRule {
 };
 std::span<const SetRule> set_rules();
 bool is_set_rule(std::string_view key);
-/// Returns why `value` is not one of the rule `key`; empty: it is.
-std::string rule_problem(std::string_view key, std::string_view value);
+/// Refuses a value that the rule `key` cannot have.
+Outcome<void> check_rule(std::string_view key, std::string_view value);
 
 /// In msg::ListSets, a set with this timestep is called as its application says. The name of all
 /// other sets is set_name().

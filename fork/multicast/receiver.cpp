@@ -32,7 +32,7 @@ Receiver::Receiver(const ReceiverOptions& options)
   STDCHK_ASSERT(options.units > 0 && options.units <= kUnitsMax && options.begin < options.units);
   STDCHK_ASSERT(options.in_front < options.units);
   STDCHK_ASSERT(options.cells > 0 && options.cells <= kCellsMax);
-  STDCHK_ASSERT(options.window <= Ask::kUnitsMax);
+  STDCHK_ASSERT(options.window <= Ask::kWantedUnitsMax);
 }
 
 std::uint32_t Receiver::index(std::uint32_t step) const {

@@ -12,7 +12,9 @@ namespace stdchk::multicast {
 /// The rate grows by a step each 10 ms while there is something to send, and falls by back_off(). A
 /// quarter of it may go to receivers that are served by unicast.
 ///
-/// Not: aware of receivers. Pure: times come from the caller and never go back.
+/// Not: a RateLimiter of core/base, which lends bytes before the rate has covered them, and which
+/// reserves no share for unicast. Not aware of receivers. Pure: times come from the caller and never
+/// go back.
 class SendRate {
  public:
   struct Limits {

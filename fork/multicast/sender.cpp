@@ -49,7 +49,7 @@ bool Sender::on_ask(Time now, ReceiverId from, const Ask& ask) {
     }
     units += want.count;
   }
-  if (units > Ask::kUnitsMax) return false;
+  if (units > Ask::kWantedUnitsMax) return false;
   if (receivers_.count(from) == 0 && receivers_.size() >= kReceiversMax) return false;
   const auto [place, is_new] = receivers_.try_emplace(from);
   Receiver& receiver = place->second;

@@ -43,7 +43,7 @@ class Sender {
   explicit Sender(const SenderOptions& options);
 
   /// Returns false when the ask is not valid or there is no room for the receiver. A valid ask
-  /// names at most Ask::kUnitsMax units.
+  /// names at most Ask::kWantedUnitsMax units.
   bool on_ask(Time now, ReceiverId from, const Ask& ask);
   /// Returns the next cell if the rate allows to send it at `now`. Nothing: wait until wake_at(),
   /// or for an ask.

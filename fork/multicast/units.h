@@ -13,8 +13,8 @@
 namespace stdchk::multicast {
 
 inline constexpr std::uint64_t kUnitBytes = limits::kNameLeafBytes;
-inline constexpr std::uint32_t kCellsMax = 16;  ///< of one unit
-inline constexpr std::uint32_t kUnitsMax = std::uint32_t{1} << 28U;
+inline constexpr std::uint32_t kCellsMax = 16;                       ///< of one unit
+inline constexpr std::uint32_t kUnitsMax = std::uint32_t{1} << 28U;  ///< of one multicast
 
 /// A CellMask has a bit for each cell of a unit.
 using CellMask = std::uint16_t;
@@ -36,8 +36,8 @@ struct Want {
 /// An Ask is a receiver's request. It also reports rate, delay and losses of the receiver.
 struct Ask {
   static constexpr std::size_t kWantsMax = 64;
-  static constexpr std::uint32_t kUnitsMax = 4096;  ///< in all wants together
-  std::uint32_t rate_kib = 0;                       ///< KiB that arrived in the last second
+  static constexpr std::uint32_t kWantedUnitsMax = 4096;  ///< in all wants together
+  std::uint32_t rate_kib = 0;                             ///< KiB that arrived in the last second
   std::uint32_t delay_us = 0;    ///< from an ask to its first cell, smoothed; 0: not known yet
   std::uint32_t lost_cells = 0;  ///< found missing since the last ask
   bool by_unicast = false;       ///< multicast does not reach this receiver

@@ -112,7 +112,7 @@ Clone::Denial Clone::deny(std::uint64_t address) const {
   }
   const bool signalled =
       process_ && ::syscall(SYS_pidfd_send_signal, process_.get(), SIGBUS, nullptr, 0) == 0;
-  return signalled ? Denial::kDenied : Denial::kUntold;
+  return signalled ? Denial::kDenied : Denial::kNotSignalled;
 }
 
 void Clone::deny_range(const BlockRange& blocks) const {
@@ -128,7 +128,8 @@ void Clone::deny_range(const BlockRange& blocks) const {
       poison.range = {region.address + (at - region.offset), end - at};
       if (::ioctl(faults_.get(), kPoison, &poison) == 0) break;
       if (errno != EEXIST && errno != EAGAIN) return;
-      // Up to a page that is mapped already: on behind it.
+      // The kernel has poisoned pages up to one that is mapped already. The next turn begins at
+      // that page, and a turn that has poisoned nothing skips it.
       at += poison.updated > 0 ? static_cast<std::uint64_t>(poison.updated) : kPageBytes;
     }
   }

@@ -60,7 +60,7 @@ class Clone {
   enum class Denial : std::uint8_t {
     kDenied,  ///< accesses to the page end with SIGBUS
     kWoken,   ///< the page has arrived, or the process's memory changes: the thread tries again
-    kUntold,  ///< not even the process could be told: the thread waits
+    kNotSignalled,  ///< the process could not be signalled either: the thread waits
   };
   /// Ends accesses to the page with SIGBUS, unless an event of the userfaultfd waits to be read.
   Denial deny(std::uint64_t address) const;

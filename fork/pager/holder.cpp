@@ -77,7 +77,7 @@ class Shelf {
 };
 
 /// Waits for the end of the child, and returns its wait status.
-int watch(pid_t child, int socket, int signals, Shelf& shelf, bool& told_to_end) {
+int watch(pid_t child, int socket, int signals, Shelf& shelf, bool& end_requested) {
   bool open = true;
   for (;;) {
     pollfd ready[2] = {{signals, POLLIN, 0}, {open ? socket : -1, POLLIN, 0}};
@@ -92,7 +92,7 @@ int watch(pid_t child, int socket, int signals, Shelf& shelf, bool& told_to_end)
       continue;
     }
     if (signal.ssi_signo != SIGCHLD) {
-      told_to_end = true;
+      end_requested = true;
       ::kill(child, SIGTERM);
       continue;
     }
@@ -154,11 +154,11 @@ int hold(std::vector<Kept> kept, const ServeKept& serve) {
     }
     ::prctl(PR_SET_NAME, "stdchk-holder");
     const auto began = Timer::now();
-    bool told_to_end = false;
-    const int status = watch(child, socket.get(), signals.get(), shelf, told_to_end);
+    bool end_requested = false;
+    const int status = watch(child, socket.get(), signals.get(), shelf, end_requested);
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     soon_ends = Timer::now() - began < kSoon ? soon_ends + 1 : 0;
-    const bool gives_up = told_to_end || soon_ends >= kSoonEndsMax;
+    const bool gives_up = end_requested || soon_ends >= kSoonEndsMax;
     log::error("The page server {} was ended by signal {}{}", child, WTERMSIG(status),
                gives_up ? "; clones wait for absent pages until they are killed."
                         : "; another one takes its place.");

@@ -98,17 +98,18 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   return options.parse_or_exit(argc, argv);
 }
 
-std::optional<std::string> check_image(const ImageParts& image) {
+Outcome<void> check_image(const ImageParts& image) {
   constexpr std::size_t kPathMax = 300;  // the name of an image is appended
   if (image.folder.size() > kPathMax || image.pool_path.size() > kPathMax ||
       image.pager.size() > 107) {
-    return "--images and --pool-path have at most 300 bytes, --pager 107.";
+    return problem("--images and --pool-path have at most 300 bytes, --pager 107.");
   }
-  if (!image.folder.empty() && image.folder[0] != '/') return "--images needs an absolute path.";
+  if (!image.folder.empty() && image.folder[0] != '/')
+    return problem("--images needs an absolute path.");
   if (!image.pager.empty() && (image.folder.empty() || image.pool_path.empty())) {
-    return "--pager needs --images and --pool-path.";
+    return problem("--pager needs --images and --pool-path.");
   }
-  return std::nullopt;
+  return {};
 }
 
 std::string path_beside_this_program(const char* name) {
@@ -117,14 +118,16 @@ std::string path_beside_this_program(const char* name) {
 }
 
 /// Mounts the daemon's own folder, in a mount namespace of its own, so that it ends with the
-/// daemon. Returns a sentence on an error.
-std::optional<std::string> mount_state(std::uint64_t bytes) {
+/// daemon.
+Outcome<void> mount_state(std::uint64_t bytes) {
   std::error_code error;
   std::filesystem::create_directories(STDCHK_FORK_STATE, error);
   const auto failed = [](const char* what) {
-    return fmt::format("{}: {}.", what, std::strerror(errno));
+    return problem(fmt::format("{}: {}.", what, std::strerror(errno)));
   };
-  if (error) return fmt::format("{} cannot be made: {}.", STDCHK_FORK_STATE, error.message());
+  if (error) {
+    return problem(fmt::format("{} cannot be made: {}.", STDCHK_FORK_STATE, error.message()));
+  }
   if (::unshare(CLONE_NEWNS) != 0)
     return failed("The mount namespace cannot be made; stdchk-forkd has to run as root");
   // New mounts of the host still appear here. The host does not see this process's mounts.
@@ -135,7 +138,7 @@ std::optional<std::string> mount_state(std::uint64_t bytes) {
       0) {
     return failed("The folder of the clones' changes cannot be mounted");
   }
-  return std::nullopt;
+  return {};
 }
 
 /// Collects ended children every 500 ms. When a sandbox ends, its first process becomes a child of
@@ -177,7 +180,7 @@ int run(Flags flags) {
   if (flags.socket.empty() || flags.socket[0] != '/' || flags.socket.rfind('/') == 0) {
     return fail_with("--socket has to be an absolute path in a folder of its own.");
   }
-  if (const auto wrong = check_image(flags.image)) return fail_with(*wrong);
+  if (const auto valid = check_image(flags.image); !valid) return fail_with(valid.error().text);
   // The pool may be mounted later, so the folder is looked at again when an image is written.
   std::error_code absent;
   if (!flags.image.folder.empty() && std::filesystem::exists(flags.image.folder, absent)) {
@@ -190,8 +193,9 @@ int run(Flags flags) {
                  flags.clone_memory, flags.remote_shell);
   if (!cluster) return fail_with(cluster.error().text);
   parts.remote.remote_shell = cluster->shell;
-  if (const auto problem = mount_state(flags.changes != 0 ? flags.changes : available / 4)) {
-    return fail_with(*problem);
+  if (const auto mounted = mount_state(flags.changes != 0 ? flags.changes : available / 4);
+      !mounted) {
+    return fail_with(mounted.error().text);
   }
   const std::string folder = flags.socket.substr(0, flags.socket.rfind('/'));
   const auto own = OwnFolder::make(folder, {.what = "the socket's folder", .is_private = false});

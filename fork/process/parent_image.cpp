@@ -102,9 +102,8 @@ ImageWriter::ImageWriter(Reactor& reactor, Process frozen, std::vector<ImageSegm
       done_(std::move(done)),
       thread_("fork-image", 1) {
   thread_.run([this, watch = lifetime_.watch()] {
-    const std::string problem = write();
-    const Status posted = reactor_.post([this, watch, problem] {
-      if (!watch.expired()) done_(problem);
+    const Status posted = reactor_.post([this, watch, written = write()] {
+      if (!watch.expired()) done_(written);
     });
     if (!posted) log::error("{}: {}", path_, describe(posted.error()));
   });
@@ -112,24 +111,24 @@ ImageWriter::ImageWriter(Reactor& reactor, Process frozen, std::vector<ImageSegm
 
 ImageWriter::~ImageWriter() { stopped_ = true; }
 
-std::string ImageWriter::write() const {
+Outcome<void> ImageWriter::write() const {
   const auto file = make_image(path_);
-  if (!file) return file.error().text;
+  if (!file) return problem(file.error());
   for (const ImageSegment& segment : segments_) {
     for (std::uint64_t at = segment.begin; at < segment.end; at += kPieceBytes) {
-      if (stopped_) return path_ + ": the write was cancelled";
+      if (stopped_) return problem(path_ + ": the write was cancelled");
       std::string piece(std::min(kPieceBytes, segment.end - at), '\0');
       if (const int error = read_memory(*frozen_, at, piece); error != 0) {
-        return sentence("the frozen copy's memory", error);
+        return problem(sentence("the frozen copy's memory", error));
       }
       const int error = write_pages(file->get(), piece, segment.offset + (at - segment.begin));
-      if (error != 0) return sentence(path_, error);
+      if (error != 0) return problem(sentence(path_, error));
     }
   }
   // In a pool, fsync(2) commits the file.
   if (::ftruncate(file->get(), static_cast<off_t>(size_of(segments_))) != 0 ||
       ::fsync(file->get()) != 0) {
-    return sentence(path_, errno);
+    return problem(sentence(path_, errno));
   }
   return {};
 }
@@ -141,10 +140,7 @@ ImageReader::ImageReader(Reactor& reactor, const ImagePlace& place,
       segments_(std::move(segments)),
       calls_(std::move(calls)),
       threads_(std::make_unique<ThreadExecutor>("fork-pages", kReaders)) {
-  threads_->run([this] {
-    const std::string problem = open();
-    post([this, problem] { calls_.on_open(problem); });
-  });
+  threads_->run([this] { post([this, opened = open()] { calls_.on_open(opened); }); });
 }
 
 ImageReader::~ImageReader() {
@@ -160,10 +156,10 @@ void ImageReader::post(std::function<void()> call) {
   if (!posted) log::error("the image {}: {}", place_.path, describe(posted.error()));
 }
 
-std::string ImageReader::open() {
+Outcome<void> ImageReader::open() {
   if (place_.pager[0] == '\0') {
     auto file = open_image(place_.path, size_of(segments_));
-    if (!file) return file.error().text;
+    if (!file) return problem(file.error());
     file_ = std::move(*file);
     ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_RANDOM);
     return {};
@@ -174,9 +170,9 @@ std::string ImageReader::open() {
   options.socket = place_.pager;
   std::size_t length = 0;
   mapped_ = static_cast<const char*>(stdchk_map_image(place_.pool_path, &options, &length));
-  if (mapped_ == nullptr) return stdchk_map_error();
+  if (mapped_ == nullptr) return problem(stdchk_map_error());
   if (length >= size_of(segments_)) return {};
-  return fmt::format("the image {} is shorter than the parent's memory", place_.pool_path);
+  return problem(fmt::format("the image {} is shorter than the parent's memory", place_.pool_path));
 }
 
 void ImageReader::fetch(std::uint64_t address, std::uint64_t bytes) {
@@ -189,8 +185,8 @@ void ImageReader::fetch(std::uint64_t address, std::uint64_t bytes) {
             [this, address, block = std::move(*block)] { calls_.on_block(address, block); });
       }
       if (retries == kRetriesMax) {
-        return post([this, why = describe(block.error())] {
-          calls_.on_lost(fmt::format("{}: {}", place_.path, why));
+        return post([this, error = block.error()] {
+          calls_.on_lost({error, fmt::format("{}: {}", place_.path, describe(error))});
         });
       }
       std::this_thread::sleep_for(pauses.next());

@@ -12,6 +12,7 @@
 #include "core/base/descriptor.h"
 #include "core/base/executor.h"
 #include "core/base/lifetime.h"
+#include "core/base/problem.h"
 #include "core/base/result.h"
 #include "core/runtime/reactor.h"
 #include "fork/process/process_handle.h"
@@ -36,13 +37,13 @@ struct ImagePlace {
 std::vector<ImageSegment> image_of(std::string_view ranges);
 
 /// An ImageWriter copies a frozen copy's memory into a file, beside the reactor. Pages of zeros
-/// become holes. The file is committed when `done` is called without a problem.
+/// become holes. The file is committed when `done` gets a success.
 ///
 /// Owns: a thread. Not the file: the caller removes it.
 /// Threads: the reactor's; `done` is called there, once, while the object lives.
 class ImageWriter {
  public:
-  using Done = std::function<void(const std::string& problem)>;
+  using Done = std::function<void(const Outcome<void>& written)>;
   ImageWriter(Reactor& reactor, Process frozen, std::vector<ImageSegment> segments,
               std::string path, Done done);
   ~ImageWriter();
@@ -50,7 +51,7 @@ class ImageWriter {
   ImageWriter& operator=(const ImageWriter&) = delete;
 
  private:
-  std::string write() const;
+  Outcome<void> write() const;
 
   Reactor& reactor_;
   const Process frozen_;
@@ -70,11 +71,11 @@ class ImageWriter {
 class ImageReader {
  public:
   struct Calls {
-    /// Once, first: empty, or why the image cannot be read.
-    std::function<void(const std::string& problem)> on_open;
+    /// Once, first.
+    std::function<void(const Outcome<void>& opened)> on_open;
     std::function<void(std::uint64_t address, std::string_view bytes)> on_block;
     /// A block cannot be read, also not later.
-    std::function<void(const std::string& problem)> on_lost;
+    std::function<void(const Problem& why)> on_lost;
   };
   ImageReader(Reactor& reactor, const ImagePlace& place, std::vector<ImageSegment> segments,
               Calls calls);
@@ -85,7 +86,7 @@ class ImageReader {
   void fetch(std::uint64_t address, std::uint64_t bytes);
 
  private:
-  std::string open();
+  Outcome<void> open();
   Result<std::string> read(std::uint64_t address, std::uint64_t bytes) const;
   Status read_at(std::uint64_t offset, char* to, std::size_t bytes) const;
   void post(std::function<void()> call);

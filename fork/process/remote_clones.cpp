@@ -234,15 +234,15 @@ void RemoteClones::keep_image() {
   image_path_ = parts_.image.folder + "/" + name;
   writer_ =
       std::make_unique<ImageWriter>(reactor_, frozen_, image_of(ranges_), image_path_,
-                                    [this](const std::string& problem) { send_image(problem); });
+                                    [this](const Outcome<void>& written) { send_image(written); });
 }
 
-void RemoteClones::send_image(const std::string& problem) {
-  if (!problem.empty()) {
+void RemoteClones::send_image(const Outcome<void>& written) {
+  if (!written) {
     log::warning(
         "ticket {}: the parent's memory is not in the pool, and clones on other hosts need its "
         "copy: {}",
-        ticket_.number, problem);
+        ticket_.number, written.error().text);
     return;
   }
   ImagePlace place;

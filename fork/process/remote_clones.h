@@ -83,7 +83,7 @@ class RemoteClones {
   void on_lost(Host& host, const std::string& why);
   void give_pages(Host& host, const PageRange& range);
   void dumped(int status);
-  void send_image(const std::string& problem);
+  void send_image(const Outcome<void>& written);
   void image_opened(Host& host, std::string_view problem);
   void fail_all(const std::string& why);
 

@@ -56,18 +56,17 @@ void TicketHost::open_image(std::string_view frame) {
   image_path_ = place.path;
   image_ = std::make_unique<ImageReader>(
       reactor_, place, std::move(segments),
-      ImageReader::Calls{[this](const std::string& problem) { image_opened(problem); },
-                         [this](std::uint64_t address, std::string_view bytes) {
-                           pages_->on_block(address, bytes);
-                         },
-                         [this](const std::string& problem) {
-                           lost("The parent's memory cannot be read: " + problem);
-                         }});
+      ImageReader::Calls{
+          [this](const Outcome<void>& opened) { image_opened(opened); },
+          [this](std::uint64_t address, std::string_view bytes) {
+            pages_->on_block(address, bytes);
+          },
+          [this](const Problem& why) { lost("The parent's memory cannot be read: " + why.text); }});
 }
 
-void TicketHost::image_opened(const std::string& problem) {
-  is_image_open_ = problem.empty();
-  channel_->send(HostWord::kImageOpen, problem);
+void TicketHost::image_opened(const Outcome<void>& opened) {
+  is_image_open_ = opened.has_value();
+  channel_->send(HostWord::kImageOpen, opened ? std::string() : opened.error().text);
 }
 
 void TicketHost::lost(const std::string& why) {

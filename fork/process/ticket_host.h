@@ -45,7 +45,7 @@ class TicketHost {
   void on_change();
   void on_channel_end();
   void open_image(std::string_view frame);
-  void image_opened(const std::string& problem);
+  void image_opened(const Outcome<void>& opened);
   void lost(const std::string& why);
 
   Reactor& reactor_;

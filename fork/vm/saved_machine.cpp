@@ -10,6 +10,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_fields.h"
 #include "core/base/whole_io.h"
 #include "core/files/pool_files.h"
 #include "fork/vm/overlay.h"
@@ -68,12 +69,14 @@ Outcome<SavedMachine> SavedMachine::read(const std::string& folder) {
     return no_image(folder);
   }
   SavedMachine machine{.folder = std::move(there)};
-  try {  // the library throws where a member has another type
+  const auto parsed = read_json([&] {
     machine.words = json.at("words").get<std::vector<std::string>>();
     machine.memory_bytes = json.at("memory_bytes").get<std::uint64_t>();
     machine.disks = json.at("disks").get<std::size_t>();
-  } catch (const nlohmann::json::exception& wrong) {
-    return problem(fmt::format("{}/machine.json is damaged: {}", folder, wrong.what()));
+    return true;
+  });
+  if (!parsed) {
+    return problem(fmt::format("{}/machine.json is damaged: {}", folder, parsed.error().text));
   }
   return machine;
 }

@@ -52,25 +52,25 @@ void DrainChecks::look_up(const std::vector<FileId>& files, Unknown unknown, Tim
                  return waiting->done(fail(Code::kMalformed, "manager.find_drained"));
                }
                waiting->found = judge(looked, reply->missing);
-               check_prints(looked, waiting);
+               check_fingerprints(looked, waiting);
              });
 }
 
-void DrainChecks::check_prints(std::vector<Looked> looked,
-                               const std::shared_ptr<Waiting>& waiting) {
+void DrainChecks::check_fingerprints(std::vector<Looked> looked,
+                                     const std::shared_ptr<Waiting>& waiting) {
   std::erase_if(looked,
                 [&](const Looked& one) { return !waiting->found.there.contains(one.file); });
-  if (!prints_.can_read_prints() || looked.empty()) return waiting->done(waiting->found);
+  if (!fingerprints_.can_read() || looked.empty()) return waiting->done(waiting->found);
   std::vector<std::string> paths;
   paths.reserve(looked.size());
   for (const Looked& one : looked) paths.push_back(one.wanted.path);
   const Duration left = std::min<Duration>(limits::kCallDeadline, waiting->deadline - pool_.now());
-  prints_.read_prints(
+  fingerprints_.read(
       std::move(paths), left,
       [this, alive = pool_.alive(), looked = std::move(looked),
-       waiting](const std::optional<std::vector<FilePrint>>& prints) {
+       waiting](const std::optional<std::vector<FileFingerprint>>& fingerprints) {
         if (alive.expired()) return;
-        if (prints) return compare_prints(looked, *prints, waiting);
+        if (fingerprints) return compare_fingerprints(looked, *fingerprints, waiting);
         // A hanging file must not keep the memory of all files from being given up.
         if (waiting->unknown == Unknown::kIsBelieved) {
           return waiting->done(waiting->found);
@@ -79,26 +79,29 @@ void DrainChecks::check_prints(std::vector<Looked> looked,
       });
 }
 
-/// Has files compared whose print is not the known one. Answers when all comparisons have ended, or
-/// shortly before the deadline. A comparison goes on then, and its result counts for the next
-/// look-up.
-void DrainChecks::compare_prints(const std::vector<Looked>& looked,
-                                 const std::vector<FilePrint>& prints,
-                                 const std::shared_ptr<Waiting>& waiting) {
+/// Has files compared whose fingerprint is not the known one. Answers when all comparisons have
+/// ended, or shortly before the deadline. A comparison goes on then, and its result counts for the
+/// next look-up.
+void DrainChecks::compare_fingerprints(const std::vector<Looked>& looked,
+                                       const std::vector<FileFingerprint>& fingerprints,
+                                       const std::shared_ptr<Waiting>& waiting) {
   std::vector<std::size_t> differ;
   for (std::size_t i = 0; i < looked.size(); ++i) {
     const File* const file = pool_.state().file(looked[i].file);
     const bool is_same_version =
         file != nullptr && file->newest.drained && file->newest.version == looked[i].version;
-    const FilePrint known = is_same_version ? prints_.of(*file) : FilePrint{};
+    const FileFingerprint known = is_same_version ? fingerprints_.of(*file) : FileFingerprint{};
     // Memory has nothing of an evicted file, so a comparison could repair nothing: a new pool would
-    // read all that it has found. From now on the print is known.
+    // read all that it has found. From now on the fingerprint is known.
     const bool is_evicted = is_same_version && !known.is_known() && file->newest.evicted;
-    if (is_evicted) prints_.add(pool_.state(), file->id, file->newest.version, prints[i]);
+    if (is_evicted)
+      fingerprints_.add(pool_.state(), file->id, file->newest.version, fingerprints[i]);
     const bool is_believed =
         is_evicted || (!known.is_known() && waiting->unknown == Unknown::kIsBelieved);
-    // Without a print, the manager's host cannot look at the file: the benefactor's word counts.
-    if (is_same_version && (!prints[i].is_known() || prints[i] == known || is_believed)) continue;
+    // Without a fingerprint, the manager's host cannot look at the file: the benefactor's word
+    // counts.
+    if (is_same_version && (!fingerprints[i].is_known() || fingerprints[i] == known || is_believed))
+      continue;
     waiting->found.there.erase(looked[i].file);
     if (is_same_version) differ.push_back(i);
   }
@@ -111,7 +114,7 @@ void DrainChecks::compare_prints(const std::vector<Looked>& looked,
     waiting->done(fail(Code::kBusy, "the comparison of drained files with their checksums"));
   });
   for (const std::size_t i : differ) {
-    verifier_.verify(looked[i].file, prints[i],
+    verifier_.verify(looked[i].file, fingerprints[i],
                      [this, one = looked[i], waiting](DrainedVerifier::Verdict verdict) {
                        verified(one, verdict, *waiting);
                      });

@@ -24,10 +24,10 @@ namespace stdchk::manager {
 /// or changed there becomes undrained if memory has some of its bytes. Then it is drained again.
 ///
 /// A file with the right size and time may still be another file. So the manager's host compares
-/// its print, too. A file with another print is read and compared (DrainedVerifier).
+/// its fingerprint, too. A file with another fingerprint is read and compared (DrainedVerifier).
 ///
 /// Threads: the reactor's.
-/// Limits: a change after the check goes unnoticed. Prints are not compared of files that the
+/// Limits: a change after the check goes unnoticed. Fingerprints are not compared of files that the
 ///   manager's host cannot look at.
 class DrainChecks {
  public:
@@ -39,14 +39,14 @@ class DrainChecks {
   using Done = std::function<void(const Result<Found>& found)>;
 
   DrainChecks(Pool& pool, const DrainPlanner& drain, CopyPlanner& copies, Notices& notices,
-              KnownPrints& prints)
+              KnownFingerprints& fingerprints)
       : pool_(pool),
         drain_(drain),
         copies_(copies),
         notices_(notices),
-        prints_(prints),
-        verifier_(pool, drain, prints) {}
-  /// An Unknown says what to do with files whose print is not known, as after a restart.
+        fingerprints_(fingerprints),
+        verifier_(pool, drain, fingerprints) {}
+  /// An Unknown says what to do with files whose fingerprint is not known, as after a restart.
   enum class Unknown : std::uint8_t {
     kIsCompared,
     kIsBelieved,  ///< the right size and time are enough
@@ -64,9 +64,10 @@ class DrainChecks {
   };
   struct Waiting;
   Found judge(const std::vector<Looked>& looked, const std::vector<std::uint32_t>& missing);
-  void check_prints(std::vector<Looked> looked, const std::shared_ptr<Waiting>& waiting);
-  void compare_prints(const std::vector<Looked>& looked, const std::vector<FilePrint>& prints,
-                      const std::shared_ptr<Waiting>& waiting);
+  void check_fingerprints(std::vector<Looked> looked, const std::shared_ptr<Waiting>& waiting);
+  void compare_fingerprints(const std::vector<Looked>& looked,
+                            const std::vector<FileFingerprint>& fingerprints,
+                            const std::shared_ptr<Waiting>& waiting);
   void verified(const Looked& looked, DrainedVerifier::Verdict verdict, Waiting& waiting);
   void drain_again_or_report_loss(const File& file);
 
@@ -74,7 +75,7 @@ class DrainChecks {
   const DrainPlanner& drain_;
   CopyPlanner& copies_;
   Notices& notices_;
-  KnownPrints& prints_;
+  KnownFingerprints& fingerprints_;
   DrainedVerifier verifier_;
 };
 

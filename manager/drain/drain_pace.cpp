@@ -16,6 +16,10 @@ constexpr Duration kPaceHolds = 300ms;  ///< longer than the interval between tu
 
 }  // namespace
 
+// After a late turn, up to kPaceHolds of unused rate may be caught up.
+DrainPace::DrainPace(const Pool& pool, const SessionTable& sessions)
+    : pool_(pool), sessions_(sessions), limiter_(0, kPaceHolds) {}
+
 bool DrainPace::set_when_due() {
   if (pool_.now() < next_) return false;
   set();
@@ -41,7 +45,7 @@ void DrainPace::set() {
   next_ = pool_.now() + kPaceHolds;
   const Config& config = pool_.config();
   at_once_ = kPerBenefactor;
-  rate_ = config.drain_total_bytes_per_s;
+  limiter_.set_rate(config.drain_total_bytes_per_s);
   if (!config.drain_yields || pool_.now() < asked_until_) return;
   // A client that has files open but does not write is not hindered by the drain.
   if (!sessions_.writing() || pool_.now() >= sessions_.granted_last() + kWritesFor) return;
@@ -54,16 +58,13 @@ void DrainPace::set() {
   }
   if (is_half_full(bytes)) return;
   at_once_ = 1;
-  rate_ = rate_ == 0 ? share : std::min(rate_, share);
+  const std::uint64_t rate = config.drain_total_bytes_per_s;
+  limiter_.set_rate(rate == 0 ? share : std::min(rate, share));
 }
 
 bool DrainPace::pay(std::uint64_t bytes) {
-  if (rate_ == 0) return true;
-  if (pool_.now() < paid_until_) return false;
-  // After a late turn, up to kPaceHolds of unused rate may be caught up.
-  paid_until_ = std::max(paid_until_, pool_.now() - kPaceHolds);
-  paid_until_ += Duration(
-      static_cast<Duration::rep>(static_cast<double>(bytes) * 1e9 / static_cast<double>(rate_)));
+  if (!limiter_.is_free(pool_.now())) return false;
+  limiter_.reserve(bytes, pool_.now());
   return true;
 }
 

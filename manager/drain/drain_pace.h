@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/base/clock.h"
+#include "core/base/rate_limiter.h"
 #include "manager/clients/sessions.h"
 #include "manager/pool/pool.h"
 
@@ -16,7 +17,7 @@ class DrainPace {
  public:
   /// Limit of requests in flight to each benefactor, unless the drain yields.
   static constexpr std::uint32_t kPerBenefactor = 3;
-  DrainPace(const Pool& pool, const SessionTable& sessions) : pool_(pool), sessions_(sessions) {}
+  DrainPace(const Pool& pool, const SessionTable& sessions);
   /// Sets the pace again when that is due, about every 300 ms. Returns true then.
   bool set_when_due();
   /// A client waits for the drain: for the next second the drain does not yield to writers.
@@ -35,8 +36,7 @@ class DrainPace {
   Time asked_until_{};  ///< until then a client waits for the drain
   Time next_{};         ///< when to set the pace again
   std::uint32_t at_once_ = kPerBenefactor;
-  std::uint64_t rate_ = 0;  ///< bytes per second of all benefactors together; 0: unlimited
-  Time paid_until_{};       ///< time at which the rate allows the next request
+  RateLimiter limiter_;  ///< of all benefactors together
 };
 
 }  // namespace stdchk::manager

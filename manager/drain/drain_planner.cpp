@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 constexpr std::size_t kJobsMax = 32;
 constexpr std::size_t kScannedMax = 1000;
-constexpr Duration kLookMax = 2s;  ///< for the print of a file that got its name
+constexpr Duration kLookMax = 2s;  ///< for the fingerprint of a file that got its name
 constexpr std::size_t kHangingJobsMax = 100;
 
 /// Returns true when the error does not spoil other pieces in the same temporary file.
@@ -58,13 +58,13 @@ void keep_rules_of_root(Pool& pool) {
 }  // namespace
 
 DrainPlanner::DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber,
-                           const SessionTable& sessions, Notices& notices, KnownPrints& prints,
-                           std::function<void()> on_name_given)
+                           const SessionTable& sessions, Notices& notices,
+                           KnownFingerprints& fingerprints, std::function<void()> on_name_given)
     : pool_(pool),
       sets_(sets),
       scrubber_(scrubber),
       notices_(notices),
-      prints_(prints),
+      fingerprints_(fingerprints),
       on_name_given_(std::move(on_name_given)),
       pace_(pool, sessions),
       mirror_(pool, mirror_hooks()),
@@ -534,19 +534,19 @@ void DrainPlanner::finished(FileId file, std::uint64_t number, const rpc::Answer
   if (!is_newest(pool_.state(), job->file, job->version))
     return end_job(*job, DrainEnd::kObsolete, "was removed or has a newer version");
   job->phase = DrainPhase::kRecording;
-  if (!prints_.can_read_prints()) return record(*job, {});
-  prints_.read_prints({job->path}, kLookMax,
-                      [this, alive = pool_.alive(), file,
-                       number](const std::optional<std::vector<FilePrint>>& prints) {
-                        DrainJob* const looked = alive.expired() ? nullptr : job_of(file, number);
-                        if (looked == nullptr) return;
-                        // Without a print, the file is compared before the pool calls it safe.
-                        record(*looked, prints ? prints->front() : FilePrint{});
-                      });
+  if (!fingerprints_.can_read()) return record(*job, {});
+  fingerprints_.read({job->path}, kLookMax,
+                     [this, alive = pool_.alive(), file,
+                      number](const std::optional<std::vector<FileFingerprint>>& fingerprints) {
+                       DrainJob* const looked = alive.expired() ? nullptr : job_of(file, number);
+                       if (looked == nullptr) return;
+                       // Without a fingerprint, the file is compared before the pool calls it safe.
+                       record(*looked, fingerprints ? fingerprints->front() : FileFingerprint{});
+                     });
 }
 
 /// The file has its name in the drain directory: records it as drained.
-void DrainPlanner::record(DrainJob& job, const FilePrint& print) {
+void DrainPlanner::record(DrainJob& job, const FileFingerprint& fingerprint) {
   if (!is_newest(pool_.state(), job.file, job.version))
     return end_job(job, DrainEnd::kObsolete, "was removed or has a newer version");
   const FileId file = job.file;
@@ -555,7 +555,7 @@ void DrainPlanner::record(DrainJob& job, const FilePrint& print) {
   const bool is_held = pool_.state().mirror().held().contains(file);
   if (!named.in_drain || (is_held && sets_.holds(named)))
     return end_job(job, DrainEnd::kObsolete, "waits for other files");
-  prints_.add(pool_.state(), file, job.version, print);
+  fingerprints_.add(pool_.state(), file, job.version, fingerprint);
   pool_.execute(Drained{file, job.version}, [this, file,
                                              number = job.number](const Result<Affected>& outcome) {
     DrainJob* recorded = job_of(file, number);

@@ -18,7 +18,7 @@
 #include "manager/drain/drain_pace.h"
 #include "manager/drain/drain_queue.h"
 #include "manager/drain/held_names.h"
-#include "manager/drain/known_prints.h"
+#include "manager/drain/known_fingerprints.h"
 #include "manager/drain/name_mirror.h"
 #include "manager/drain/piece_planner.h"
 #include "manager/pool/pool.h"
@@ -45,7 +45,8 @@ class DrainPlanner {
  public:
   /// Calls `on_name_given` when a change of names in the drain directory has ended.
   DrainPlanner(Pool& pool, SetKeeper& sets, Scrubber& scrubber, const SessionTable& sessions,
-               Notices& notices, KnownPrints& prints, std::function<void()> on_name_given);
+               Notices& notices, KnownFingerprints& fingerprints,
+               std::function<void()> on_name_given);
   /// Starts draining. A new pool (`fresh`) takes over the files in its drain directory.
   Status start(bool fresh);
   void run();
@@ -86,7 +87,7 @@ class DrainPlanner {
   void set_aside(DrainJob& job);
   void send_finish(DrainJob& job);
   void finished(FileId file, std::uint64_t number, const rpc::Answer& answer);
-  void record(DrainJob& job, const FilePrint& print);
+  void record(DrainJob& job, const FileFingerprint& fingerprint);
   void fail_job(DrainJob& job, const rpc::Answer& answer);
   void end_job(DrainJob& job, DrainEnd end, const char* why);
   void close_job(FileId file);
@@ -97,7 +98,7 @@ class DrainPlanner {
   SetKeeper& sets_;
   Scrubber& scrubber_;
   Notices& notices_;
-  KnownPrints& prints_;
+  KnownFingerprints& fingerprints_;
   const std::function<void()> on_name_given_;
   DrainPace pace_;
   NameMirror mirror_;

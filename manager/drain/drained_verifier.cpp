@@ -29,7 +29,7 @@ bool should_drain_again(const ChunkTable& chunks, const VersionData& version) {
 
 }  // namespace
 
-void DrainedVerifier::verify(FileId file, const FilePrint& seen, Done done) {
+void DrainedVerifier::verify(FileId file, const FileFingerprint& seen, Done done) {
   const File* const of = pool_.state().file(file);
   if (of == nullptr) return done(Verdict::kUnknown);
   const auto path = drain_.drained_path(*of, of->newest);
@@ -92,15 +92,16 @@ void DrainedVerifier::compared(const rpc::Answer& answer) {
   step();
 }
 
-/// All bytes are right. A file that has another print by now was changed meanwhile.
+/// All bytes are right. A file that has another fingerprint by now was changed meanwhile.
 void DrainedVerifier::check_file_again() {
-  prints_.read_prints(
+  fingerprints_.read(
       {jobs_.front().path}, limits::kCallDeadline,
-      [this, alive = pool_.alive()](const std::optional<std::vector<FilePrint>>& prints) {
+      [this,
+       alive = pool_.alive()](const std::optional<std::vector<FileFingerprint>>& fingerprints) {
         if (alive.expired()) return;
         const Job& job = jobs_.front();
-        const bool same = prints && prints->front() == job.seen && current() != nullptr;
-        if (same) prints_.add(pool_.state(), job.file, job.version, job.seen);
+        const bool same = fingerprints && fingerprints->front() == job.seen && current() != nullptr;
+        if (same) fingerprints_.add(pool_.state(), job.file, job.version, job.seen);
         end(same ? Verdict::kSame : Verdict::kUnknown);
       });
 }

@@ -8,14 +8,14 @@
 
 #include "core/messages/messages.h"
 #include "manager/drain/drain_planner.h"
-#include "manager/drain/known_prints.h"
+#include "manager/drain/known_fingerprints.h"
 #include "manager/pool/pool.h"
 #include "transport/rpc.h"
 
 namespace stdchk::manager {
 
-/// A DrainedVerifier has benefactors read drained files with an unknown print, and compare them
-/// with the checksums of their chunks. Right bytes make the new print known.
+/// A DrainedVerifier has benefactors read drained files with an unknown fingerprint, and compare
+/// them with the checksums of their chunks. Right bytes make the new fingerprint known.
 ///
 /// Threads: the reactor's.
 /// Limits: one file at a time; the others wait. Parts of chunks have no checksums. A file with such
@@ -30,17 +30,18 @@ class DrainedVerifier {
   };
   using Done = std::function<void(Verdict)>;
 
-  DrainedVerifier(Pool& pool, const DrainPlanner& drain, KnownPrints& prints)
-      : pool_(pool), drain_(drain), prints_(prints) {}
-  /// Compares the file's newest version with its drained file, which had the print `seen`. Calls
-  /// `done` once, perhaps within this call. Calls for a file that is under way share its verdict.
-  void verify(FileId file, const FilePrint& seen, Done done);
+  DrainedVerifier(Pool& pool, const DrainPlanner& drain, KnownFingerprints& fingerprints)
+      : pool_(pool), drain_(drain), fingerprints_(fingerprints) {}
+  /// Compares the file's newest version with its drained file, which had the fingerprint `seen`.
+  /// Calls `done` once, perhaps within this call. Calls for a file that is under way share its
+  /// verdict.
+  void verify(FileId file, const FileFingerprint& seen, Done done);
 
  private:
   struct Job {
     FileId file;
     Version version = 0;
-    FilePrint seen;
+    FileFingerprint seen;
     std::string path;
     std::uint32_t next = 0;  ///< the slice to compare next
     std::vector<Done> done;
@@ -54,7 +55,7 @@ class DrainedVerifier {
 
   Pool& pool_;
   const DrainPlanner& drain_;
-  KnownPrints& prints_;
+  KnownFingerprints& fingerprints_;
   std::deque<Job> jobs_;  ///< the first one is under way
 };
 

@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 constexpr std::size_t kMirrorScannedMax = 1000;
 constexpr std::uint32_t kMirrorAttempts = 5;
-constexpr Duration kBackOff = 1s;
+constexpr Duration kRetryPause = 1s;
 
 }  // namespace
 
@@ -124,7 +124,7 @@ void NameMirror::mirrored(std::uint64_t sequence, const rpc::Answer& answer) {
         change.kind == msg::MirrorKind::kRename || change.kind == msg::MirrorKind::kSetAside;
     if (lost || attempts_ < kMirrorAttempts || moves) {
       in_flight_ = false;
-      next_ = pool_.now() + kBackOff;
+      next_ = pool_.now() + kRetryPause;
       return;
     }
     log::error("a change of {} could not be repeated in the drain directory: {} {}", change.path,

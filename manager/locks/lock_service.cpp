@@ -112,7 +112,7 @@ void LockService::tick() {
     return true;
   });
   table_.expire(pool_.now());
-  // Some requests have waited for kLineHolds, so later requests may pass them.
+  // Some requests have waited for kPassAfter, so later requests may pass them.
   grant();
 }
 

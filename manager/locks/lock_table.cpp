@@ -7,11 +7,16 @@
 namespace stdchk::manager {
 namespace {
 
+/// A cut in the middle of a lock leaves two locks.
+constexpr std::size_t kCutAddsMax = 1;
+/// A new lock cuts the owner's lock on the same bytes, and is added.
+constexpr std::size_t kPutAddsMax = kCutAddsMax + 1;
+
 tl::unexpected<Error> no_room() { return fail(Code::kSystem, "manager.lock", ENOLCK); }
 
 }  // namespace
 
-/// Returns the lock that begins first when several exclude `wanted`: F_GETLK tells that one.
+/// Returns the lock with the lowest first byte when several exclude `wanted`, as F_GETLK does.
 std::optional<FileLock> LockTable::excluding(const FileLock& wanted) const {
   const auto of_file = held_.find({wanted.file, wanted.space});
   if (of_file == held_.end()) return std::nullopt;
@@ -20,6 +25,11 @@ std::optional<FileLock> LockTable::excluding(const FileLock& wanted) const {
     if (excludes(held, wanted) && (!first || held.first < first->first)) first = held;
   }
   return first;
+}
+
+/// Returns true when `added` more locks or waits do not exceed kLocksMax.
+bool LockTable::has_room(std::size_t added) const {
+  return lock_count_ + waits_.size() + added <= kLocksMax;
 }
 
 void LockTable::cut(const FileLock& range) {
@@ -32,7 +42,7 @@ void LockTable::cut(const FileLock& range) {
 }
 
 void LockTable::put(const FileLock& lock) {
-  if (lock.space == msg::LockSpace::kRecord && !waits_.empty()) grown_.insert(lock.owner);
+  if (lock.space == msg::LockSpace::kRecord && !waits_.empty()) gained_.insert(lock.owner);
   FileLocks& of_file = held_[{lock.file, lock.space}];
   const std::size_t before = of_file.size();
   of_file.put(lock);
@@ -52,7 +62,7 @@ void LockTable::give_up_converted(const FileLock& wanted) {
 }
 
 Result<msg::LockOutcome> LockTable::take(const FileLock& wanted) {
-  if (lock_count_ + waits_.size() + 2 > kLocksMax) return no_room();
+  if (!has_room(kPutAddsMax)) return no_room();
   give_up_converted(wanted);
   if (excluding(wanted)) return msg::LockOutcome::kRefused;
   put(wanted);
@@ -80,18 +90,18 @@ bool LockTable::is_queued_before(const FileLock& wanted, Waits::const_iterator e
 
 Result<msg::LockOutcome> LockTable::wait(const FileLock& wanted, const WaitId& id, Time now,
                                          Time until) {
-  if (lock_count_ + waits_.size() + 2 > kLocksMax) return no_room();
+  if (!has_room(kPutAddsMax)) return no_room();
   give_up_converted(wanted);
   const auto known = std::ranges::find(waits_, id, &Wait::id);
   const bool is_known = known != waits_.end();
-  const bool passes = is_known && now >= known->since + kLineHolds;
+  const bool passes = is_known && now >= known->since + kPassAfter;
   const bool excluded = excluding(wanted).has_value();
   if (!excluded && (passes || !is_queued_before(wanted, known))) {
     put(wanted);
     if (is_known) waits_.erase(known);
     return msg::LockOutcome::kGranted;
   }
-  if (excluded && closes_a_circle(wanted)) {
+  if (excluded && closes_cycle(wanted)) {
     if (is_known) waits_.erase(known);
     return msg::LockOutcome::kDeadlock;
   }
@@ -104,8 +114,7 @@ Result<msg::LockOutcome> LockTable::wait(const FileLock& wanted, const WaitId& i
 }
 
 Status LockTable::release(const FileLock& range) {
-  // A lock may fall into two.
-  if (lock_count_ + waits_.size() + 1 > kLocksMax) return no_room();
+  if (!has_room(kCutAddsMax)) return no_room();
   cut(range);
   return {};
 }
@@ -116,7 +125,7 @@ void LockTable::erase_wait(const WaitId& id) {
 
 /// True when the owner of `wanted` would wait for an owner that waits, directly or through others,
 /// for the owner of `wanted`. Only record locks count, as on a local file system.
-bool LockTable::closes_a_circle(const FileLock& wanted) const {
+bool LockTable::closes_cycle(const FileLock& wanted) const {
   if (wanted.space != msg::LockSpace::kRecord) return false;
   std::set<LockOwner> seen;
   std::vector<const FileLock*> todo{&wanted};
@@ -142,7 +151,7 @@ bool LockTable::closes_a_circle(const FileLock& wanted) const {
 std::vector<WaitId> LockTable::grant(const std::function<bool(const WaitId&)>& is_there, Time now) {
   std::vector<WaitId> granted;
   for (auto wait = waits_.begin(); wait != waits_.end();) {
-    const bool passes = now >= wait->since + kLineHolds;
+    const bool passes = now >= wait->since + kPassAfter;
     if (excluding(wait->wanted) || !is_there(wait->id) ||
         (!passes && is_queued_before(wait->wanted, wait))) {
       ++wait;
@@ -157,14 +166,14 @@ std::vector<WaitId> LockTable::grant(const std::function<bool(const WaitId&)>& i
 
 std::vector<WaitId> LockTable::drop_deadlocked(const std::function<bool(const WaitId&)>& is_there) {
   std::vector<WaitId> dropped;
-  if (grown_.empty()) return dropped;
+  if (gained_.empty()) return dropped;
   for (auto wait = waits_.begin(); wait != waits_.end();) {
     const bool is_deadlocked =
-        grown_.contains(wait->wanted.owner) && is_there(wait->id) && closes_a_circle(wait->wanted);
+        gained_.contains(wait->wanted.owner) && is_there(wait->id) && closes_cycle(wait->wanted);
     if (is_deadlocked) dropped.push_back(wait->id);
     wait = is_deadlocked ? waits_.erase(wait) : std::next(wait);
   }
-  grown_.clear();
+  gained_.clear();
   return dropped;
 }
 

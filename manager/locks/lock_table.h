@@ -30,10 +30,10 @@ struct WaitId {
 /// follows flock(2) and fcntl(2). An owner never excludes itself. A new lock replaces the owner's
 /// lock on the same bytes. flock() gives up the old lock before it waits.
 ///
-/// Later requests stay behind a waiting request for kLineHolds, because a series of readers would
-/// otherwise keep a writer out for ever. After that time a later request passes: some programs hold
-/// a shared lock until another process has the lock, too. Two kinds of requests pass at once:
-/// requests that must not wait, and requests of a process that has a lock on the file.
+/// Later requests stay behind a waiting request for the time kPassAfter, because a series of
+/// readers would otherwise keep a writer out for ever. After that time a later request passes: some
+/// programs hold a shared lock until another process has the lock, too. Two kinds of requests pass
+/// at once: requests that must not wait, and requests of a process that has a lock on the file.
 ///
 /// Threads: one.
 /// Errors: kSystem with ENOLCK when kLocksMax is reached. A call that fails changes nothing.
@@ -43,7 +43,7 @@ struct WaitId {
 class LockTable {
  public:
   static constexpr std::size_t kLocksMax = std::size_t{1} << 20;
-  static constexpr Duration kLineHolds = std::chrono::seconds(2);
+  static constexpr Duration kPassAfter = std::chrono::seconds(2);
 
   /// Takes the lock, unless another owner's lock excludes it (kRefused).
   Result<msg::LockOutcome> take(const FileLock& wanted);
@@ -79,10 +79,11 @@ class LockTable {
     Time until{};
   };
   using Waits = std::list<Wait>;
+  bool has_room(std::size_t added) const;
   void put(const FileLock& lock);
   void cut(const FileLock& range);
   void erase_wait(const WaitId& id);
-  bool closes_a_circle(const FileLock& wanted) const;
+  bool closes_cycle(const FileLock& wanted) const;
   void give_up_converted(const FileLock& wanted);
   bool has_lock(const FileLock& wanted) const;
   bool is_queued_before(const FileLock& wanted, Waits::const_iterator end) const;
@@ -90,7 +91,7 @@ class LockTable {
   std::map<Key, FileLocks> held_;
   Waits waits_;  ///< the oldest first
   /// Owners that got a record lock while requests waited, since drop_deadlocked().
-  std::set<LockOwner> grown_;
+  std::set<LockOwner> gained_;
   std::size_t lock_count_ = 0;
 };
 

@@ -6,7 +6,6 @@
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/chunk/extent_header.h"
-#include "core/policy/copy_scatter.h"
 
 namespace stdchk::manager {
 namespace {
@@ -40,9 +39,9 @@ CopyPlanner::CopyPlanner(Pool& pool, CopyTraffic& traffic, ParityPlanner& parity
       scrubber_(scrubber),
       evict_(std::move(evict)),
       lost_images_(pool, [this](const VersionData& version) { return lost_bytes(version); }),
-      lost_copies_(pool, msg::CopyExtents{}),
-      lost_stripes_(pool, msg::BuildStripe{}),
-      order_(pool) {}
+      unanswered_copies_(pool, msg::CopyExtents{}),
+      unanswered_stripes_(pool, msg::BuildStripe{}),
+      targets_(pool, traffic) {}
 
 // ---- which chunks lack copies -----------------------------------------------------------------
 
@@ -154,7 +153,7 @@ void CopyPlanner::update(ChunkIndex chunk) {
   const View view = view_of(chunk);
   if (!surplus_copies(view).empty()) surplus_.insert(chunk);
   for (std::size_t i = 1; view.whole && i < view.good.size(); ++i) {
-    order_.note_whole(view.good.front().benefactor, view.good[i].benefactor);
+    targets_.order().note_whole(view.good.front().benefactor, view.good[i].benefactor);
   }
   const auto rank = rank_of(chunk, view);
   const bool was_lost = queue_.rank(chunk) == kRankLost;
@@ -202,7 +201,7 @@ void CopyPlanner::mark_wrong(ChunkIndex chunk, const Extent& extent) {
 
 void CopyPlanner::benefactors_changed() {
   scan_at_ = 0;
-  order_.benefactors_changed();
+  targets_.order().benefactors_changed();
 }
 
 void CopyPlanner::scan() {
@@ -328,121 +327,16 @@ bool CopyPlanner::may_leave(BenefactorId leaving) {
     const View view = view_of(chunk);
     if (!contains(view.bad, leaving)) continue;
     const std::uint64_t bytes = extent_bytes(pool_.state().chunks().length(chunk));
-    if (choose_target(view, bytes, rank, false)) return false;
+    if (targets_.choose(view, bytes, rank, false)) return false;
   }
   return true;
-}
-
-// ---- where copies go --------------------------------------------------------------------------
-
-/// Returns all benefactors, by their distance from that domain on the circle.
-std::vector<BenefactorId> CopyPlanner::near(FailureDomains::Domain domain,
-                                            FailureDomains::Level level) const {
-  const FailureDomains& domains = pool_.domains();
-  std::vector<std::pair<std::size_t, BenefactorId>> sorted;
-  for (const auto& [id, status] : pool_.benefactors()) {
-    if (status.info.addresses.empty()) continue;
-    sorted.emplace_back(domains.distance(domains.domain(id, level), domain, level), id);
-  }
-  std::sort(sorted.begin(), sorted.end());
-  std::vector<BenefactorId> out;
-  out.reserve(sorted.size());
-  for (const auto& [distance, id] : sorted) out.push_back(id);
-  return out;
-}
-
-/// `now_only`: considers only benefactors that may get another request now.
-std::optional<BenefactorId> CopyPlanner::choose_target(const View& view, std::uint64_t bytes,
-                                                       Rank rank, bool now_only) {
-  std::optional<BenefactorId> target;
-  for (const BenefactorId id : copy_targets(view, bytes, rank)) {
-    if (now_only && !traffic_.is_free(id, rank)) continue;
-    if (!target || traffic_.load(id) < traffic_.load(*target)) target = id;
-  }
-  return target;
-}
-
-std::vector<BenefactorId> CopyPlanner::copy_targets_besides(
-    const std::vector<BenefactorId>& held, std::uint32_t wanted, std::uint64_t bytes,
-    const std::vector<BenefactorId>& left_out, bool whole) {
-  View view;
-  view.whole = whole;
-  for (const BenefactorId id : held) {
-    if (pool_.benefactors().count(id) == 0) return {};
-    view.good.push_back({id, 0});
-  }
-  if (held.empty()) return {};
-  view.level = pool_.domains().level_for(wanted);
-  view.left_out = left_out;
-  return copy_targets(view, bytes, 0);
-}
-
-/// Returns the benefactors that may get a copy.
-std::vector<BenefactorId> CopyPlanner::copy_targets(const View& view, std::uint64_t bytes,
-                                                    Rank rank) {
-  const FailureDomains& domains = pool_.domains();
-  // If there are fewer domains than copies, the copies must use all domains.
-  for (std::size_t i = 0; i < view.level && view.avoided.empty(); ++i) {
-    const auto level = static_cast<FailureDomains::Level>(i);
-    std::set<FailureDomains::Domain> taken;
-    for (const Extent& copy : view.good) taken.insert(domains.domain(copy.benefactor, level));
-    if (taken.empty() || taken.size() >= domains.count(level)) continue;
-    auto found = copy_targets(view, level, bytes, rank);
-    if (!found.empty()) return found;
-  }
-  return copy_targets(view, view.level, bytes, rank);
-}
-
-/// Returns targets in domains of that level without a copy.
-std::vector<BenefactorId> CopyPlanner::copy_targets(const View& view, FailureDomains::Level level,
-                                                    std::uint64_t bytes, Rank rank) {
-  const FailureDomains& domains = pool_.domains();
-  const Extent& primary = view.good.empty() ? view.bad.back() : view.good.front();
-  std::set<FailureDomains::Domain> never = view.avoided;
-  if (!view.good.empty()) never.insert(domains.domain(primary.benefactor, level));
-  std::set<FailureDomains::Domain> taken = never;
-  for (const Extent& copy : view.good) taken.insert(domains.domain(copy.benefactor, level));
-  std::vector<BenefactorId> found;
-  const auto can = [&](BenefactorId id) {
-    return std::ranges::count(view.left_out, id) == 0 && traffic_.can_take(id, bytes, rank);
-  };
-  const auto consider = [&](BenefactorId id) {
-    if (can(id) && taken.count(domains.domain(id, level)) == 0) found.push_back(id);
-  };
-  // A wrong copy may be replaced in place: this place suits the good copies already.
-  for (const Extent& copy : view.bad) {
-    if (pool_.is_wrong(copy) && pool_.benefactors().count(copy.benefactor) > 0) {
-      consider(copy.benefactor);
-    }
-  }
-  if (view.whole && view.avoided.empty()) {
-    // All chunks of the image wait for the first benefactor in this order, even if it is busy.
-    for (const BenefactorId id : order_.whole(primary.benefactor)) {
-      if (!found.empty()) break;
-      consider(id);
-    }
-    return found;
-  }
-  // Blocks of stripes go near each other, so that few groups of benefactors share stripes.
-  const auto others = view.avoided.empty() ? order_.scattered(primary.benefactor)
-                                           : near(*view.avoided.begin(), level);
-  // Considers the same few, whichever of them have a copy already.
-  std::size_t considered = 0;
-  for (const BenefactorId id : others) {
-    if (considered >= kCopyScatter && !found.empty()) break;
-    if (never.count(domains.domain(id, level)) > 0) continue;
-    if (!contains(view.good, id) && !can(id)) continue;
-    ++considered;
-    consider(id);
-  }
-  return found;
 }
 
 // ---- making copies ----------------------------------------------------------------------------
 
 void CopyPlanner::run() {
-  lost_copies_.ask();
-  lost_stripes_.ask();
+  unanswered_copies_.ask();
+  unanswered_stripes_.ask();
   scan();
   plan();
   if (scan_at_ == kNoChunk) lost_images_.run();
@@ -523,10 +417,10 @@ bool CopyPlanner::place(ChunkIndex chunk, Rank rank, Batches& batches) {
   std::optional<msg::BuildStripe> build;
   if (view.sources.empty()) build = build_of(chunk);
   if (from == nullptr && !build) return false;
-  const auto target = choose_target(view, bytes, rank, true);
+  const auto target = targets_.choose(view, bytes, rank, true);
   if (!target) {
     const bool undrained = pool_.state().chunks().undrained(chunk) > 0;
-    if (undrained && pool_.now() >= evict_next_ && !choose_target(view, bytes, rank, false)) {
+    if (undrained && pool_.now() >= evict_next_ && !targets_.choose(view, bytes, rank, false)) {
       evict_next_ = pool_.now() + kEvictAgain;
       (void)evict_(kBatchBytes);
     }
@@ -650,7 +544,7 @@ void CopyPlanner::done(std::uint64_t number, const rpc::Answer& answer) {
   if (!sent.built) traffic_.take_load(sent.source, sent.bytes);
   const auto reply = outcome_of(sent, answer);
   if (!reply) return on_unknown_outcome(number);
-  if (!sent.built) order_.note_copied(sent.source, sent.target, reply->failed.empty());
+  if (!sent.built) targets_.order().note_copied(sent.source, sent.target, reply->failed.empty());
   if (!reply->failed.empty() && !sent.built) traffic_.park(sent.source);
   const auto has = [](const std::vector<std::uint32_t>& list, std::size_t i) {
     return std::find(list.begin(), list.end(), i) != list.end();
@@ -718,7 +612,7 @@ void CopyPlanner::on_unknown_outcome(std::uint64_t number) {
   log::warning("benefactor {} did not say whether it has made copies", sent.target.value);
   traffic_.park(sent.target);
   if (!sent.built) {
-    order_.note_copied(sent.source, sent.target, false);
+    targets_.order().note_copied(sent.source, sent.target, false);
     traffic_.park(sent.source);
   }
   std::vector<Range> targets;
@@ -728,7 +622,7 @@ void CopyPlanner::on_unknown_outcome(std::uint64_t number) {
     pool_.release(item.chunk);
     update(item.chunk);
   }
-  (sent.built ? lost_stripes_ : lost_copies_).add(sent.target, std::move(targets));
+  (sent.built ? unanswered_stripes_ : unanswered_copies_).add(sent.target, std::move(targets));
 }
 
 }  // namespace stdchk::manager

@@ -14,8 +14,8 @@
 #include "manager/arenas/unanswered_writes.h"
 #include "manager/pool/failure_domains.h"
 #include "manager/pool/pool.h"
-#include "manager/replication/copy_order.h"
 #include "manager/replication/copy_queue.h"
+#include "manager/replication/copy_targets.h"
 #include "manager/replication/copy_traffic.h"
 #include "manager/replication/lost_images.h"
 #include "manager/replication/parity_planner.h"
@@ -32,13 +32,8 @@ namespace stdchk::manager {
 /// was verified where it lies, and the journal has it.
 ///
 /// The most exposed chunk goes first: the chunk with the fewest good copies, undrained before
-/// drained. Two copies share a host only if there are fewer hosts than copies, and never a
-/// benefactor. The same holds for racks and switches; when there are fewer than copies, each of
-/// them gets a copy. A copy that does not count, or is surplus, is dropped once enough other copies
-/// can be read. Copies of the chunks of one benefactor go to few others
-/// (core/policy/copy_scatter.h). A full benefactor is skipped, and further ones are added if these
-/// few cover too few domains. Each further copy of an image that is placed by node is whole on one
-/// benefactor. Its chunks wait for a busy benefactor, and pass over full or lost ones.
+/// drained. The planner drops a copy that does not count, or is surplus, once enough other copies
+/// can be read. CopyTargets chooses where a copy goes.
 ///
 /// Threads: the reactor's.
 /// Errors: a failed copy is planned again. A benefactor that did not answer gets no work for 2 s.
@@ -85,13 +80,13 @@ class CopyPlanner {
   /// Returns true when an undrained chunk has fewer copies than it should have. Cheap on average: a
   /// chunk drained since the last examination is examined only once more.
   bool lacks_undrained_copies();
-  /// Returns benefactors that may take a copy of a chunk that is on `held`, for `wanted` copies.
-  /// All chunks with the same first benefactor share these few targets. Never one of `left_out`.
-  /// `whole`: the image is placed by node, and at most one benefactor is returned.
+  /// As CopyTargets::besides().
   std::vector<BenefactorId> copy_targets_besides(const std::vector<BenefactorId>& held,
                                                  std::uint32_t wanted, std::uint64_t bytes,
                                                  const std::vector<BenefactorId>& left_out,
-                                                 bool whole);
+                                                 bool whole) {
+    return targets_.besides(held, wanted, bytes, left_out, whole);
+  }
   Figures figures() const;
   std::uint64_t repaired() const { return made_.repaired; }
   /// Calls `visit(benefactor, range)` for the ranges in which copies are being made.
@@ -100,26 +95,13 @@ class CopyPlanner {
     for (const auto& [number, sent] : sent_) {
       for (const Item& item : sent.items) visit(sent.target, item.to);
     }
-    lost_copies_.for_each(visit);
-    lost_stripes_.for_each(visit);
+    unanswered_copies_.for_each(visit);
+    unanswered_stripes_.for_each(visit);
   }
 
  private:
   using Rank = CopyTraffic::Rank;
-  /// The present state of a chunk's copies.
-  struct View {
-    std::vector<Extent> good;     ///< copies that count
-    std::vector<Extent> sources;  ///< copies that can be read
-    std::vector<Extent> bad;      ///< copies that do not count; dropped once a new one exists
-    std::vector<Extent> gone;     ///< in `bad`: on a benefactor that is gone
-    std::vector<Extent> leaving;  ///< in `bad`: on a benefactor that wants to leave
-    std::uint32_t wanted = 0;
-    bool whole = false;  ///< of an image that is placed by node
-    /// The level on which copies must be apart.
-    FailureDomains::Level level = FailureDomains::kBenefactor;
-    std::set<FailureDomains::Domain> avoided;  ///< domains of the stripe's other blocks
-    std::vector<BenefactorId> left_out;        ///< benefactors that get no copy
-  };
+  using View = CopyView;
   struct Item {
     ChunkIndex chunk = kNoChunk;
     Extent from;
@@ -149,12 +131,6 @@ class CopyPlanner {
   std::vector<Extent> surplus_copies(const View& view) const;
   void drop_surplus();
   bool place(ChunkIndex chunk, Rank rank, Batches& batches);
-  std::optional<BenefactorId> choose_target(const View& view, std::uint64_t bytes, Rank rank,
-                                            bool now_only);
-  std::vector<BenefactorId> copy_targets(const View& view, std::uint64_t bytes, Rank rank);
-  std::vector<BenefactorId> copy_targets(const View& view, FailureDomains::Level level,
-                                         std::uint64_t bytes, Rank rank);
-  std::vector<BenefactorId> near(FailureDomains::Domain domain, FailureDomains::Level level) const;
   std::optional<msg::BuildStripe> build_of(ChunkIndex chunk) const;
   void send(Sent sent);
   void send(msg::BuildStripe request, Sent sent);
@@ -178,10 +154,10 @@ class CopyPlanner {
   bool plan_posted_ = false;
   LostImages lost_images_;
   std::map<std::uint64_t, Sent> sent_;
-  UnansweredWrites lost_copies_;
-  UnansweredWrites lost_stripes_;
+  UnansweredWrites unanswered_copies_;
+  UnansweredWrites unanswered_stripes_;
   std::uint64_t numbers_made_ = 0;
-  CopyOrder order_;
+  CopyTargets targets_;
   CopyQueue::Entry resume_{};
   Time evict_next_{};
   Figures made_;

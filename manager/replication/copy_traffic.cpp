@@ -28,8 +28,10 @@ bool CopyTraffic::can_take(BenefactorId id, std::uint64_t bytes, Rank rank) cons
 bool CopyTraffic::is_free(BenefactorId id, Rank rank) const {
   const auto parked = parked_.find(id);
   if (parked != parked_.end() && pool_.now() < parked->second) return false;
-  const auto paced = paced_.find(id);
-  if (rank >= kRankSole && paced != paced_.end() && pool_.now() < paced->second) return false;
+  const auto limiter = limiters_.find(id);
+  if (rank >= kRankSole && limiter != limiters_.end() && !limiter->second.is_free(pool_.now())) {
+    return false;
+  }
   std::uint64_t most = sessions_.writing() ? kBytesBusy : kBytesIdle;
   const std::uint64_t rate = pool_.config().copy_rate_bytes_per_s;
   if (rate > 0 && rank >= kRankSole) most = std::min(most, rate / 2 + 1);
@@ -52,9 +54,8 @@ void CopyTraffic::let_read(BenefactorId target, msg::BuildStripe& request) {
 void CopyTraffic::pace(BenefactorId target, std::uint64_t bytes) {
   const std::uint64_t rate = pool_.config().copy_rate_bytes_per_s;
   if (rate == 0) return;
-  const auto time = std::chrono::nanoseconds(bytes * 1'000'000 / (rate / 1000 + 1));
-  Time& until = paced_[target];
-  until = std::max(until, pool_.now()) + time;
+  RateLimiter& limiter = limiters_.try_emplace(target, rate, Duration::zero()).first->second;
+  const Time until = pool_.now() + limiter.reserve(bytes, pool_.now());
   pool_.reactor().schedule_at(until, [this, alive = pool_.alive()] {
     if (alive.expired()) return;
     on_paced_();

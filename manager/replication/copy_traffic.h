@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/base/clock.h"
+#include "core/base/rate_limiter.h"
 #include "core/messages/messages.h"
 #include "manager/clients/sessions.h"
 #include "manager/pool/pool.h"
@@ -56,7 +57,7 @@ class CopyTraffic {
   const SessionTable& sessions_;
   const std::function<void()> on_paced_;
   std::map<BenefactorId, std::uint64_t> load_;
-  std::map<BenefactorId, Time> paced_;  ///< by the copy rate: no request before that time
+  std::map<BenefactorId, RateLimiter> limiters_;  ///< of targets, at the copy rate
   std::map<BenefactorId, Time> parked_;
   std::map<BenefactorId, ClientId> readers_;  ///< ids under which benefactors attach to others
 };

@@ -306,8 +306,8 @@ void NameService::serve(ClientRecord& client, const msg::SetXattr& request, cons
   ChangeXattr command{request, pool_.wall_ns()};
   if (request.name.starts_with(kXattrRule) && !request.remove) {
     const std::string_view key = std::string_view(request.name).substr(kXattrRule.size());
-    std::string why = rule_problem(key, request.value);
-    if (!why.empty()) return call.fail(Code::kInvalidArgument, "setxattr", std::move(why));
+    const auto valid = check_rule(key, request.value);
+    if (!valid) return call.fail(Code::kInvalidArgument, "setxattr", valid.error().text);
   }
   if (request.name.starts_with("user.stdchk.")) {
     to_.sets.run();  // sets that are whole under the old rules stay so

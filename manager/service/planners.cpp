@@ -24,8 +24,8 @@ Planners::Planners(Pool& pool, const SessionTable& sessions, Notices& notices, c
              [this](std::uint64_t bytes) { return evictor.evict(bytes); }),
       sets(pool, copies, sessions, notices,
            [this](FileId file) { drain.prioritise(file, DrainRank::kChosen); }),
-      drain(pool, sets, scrubber, sessions, notices, prints, std::move(hooks.on_name_given)),
-      drain_checks(pool, drain, copies, notices, prints),
+      drain(pool, sets, scrubber, sessions, notices, fingerprints, std::move(hooks.on_name_given)),
+      drain_checks(pool, drain, copies, notices, fingerprints),
       evictor(pool, drain, drain_checks, sessions) {
   add_claims(sessions);
   pool.journal().replicate_to(logs);

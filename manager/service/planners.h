@@ -49,7 +49,7 @@ struct Planners {
   ParityPlanner parity;
   CopyPlanner copies;
   SetKeeper sets;
-  KnownPrints prints;
+  KnownFingerprints fingerprints;
   DrainPlanner drain;
   DrainChecks drain_checks;
   Evictor evictor;

@@ -18,8 +18,7 @@ namespace {
 std::optional<std::string> rule_of(const File& folder, std::string_view key) {
   const auto found = folder.xattrs.find(std::string(kXattrRule) + std::string(key));
   // A user may have set the attribute where no stdchk looked at its value.
-  if (found == folder.xattrs.end() || !rule_problem(key, found->second).empty())
-    return std::nullopt;
+  if (found == folder.xattrs.end() || !check_rule(key, found->second)) return std::nullopt;
   return found->second;
 }
 
@@ -289,7 +288,7 @@ void Catalog::mirror_rules(const File& folder) {
   for (const auto& [name, value] : folder.xattrs) {
     if (!name.starts_with(kXattrRule)) continue;
     const std::string_view key = std::string_view(name).substr(kXattrRule.size());
-    if (!rule_problem(key, value).empty()) continue;
+    if (!check_rule(key, value)) continue;
     if (!text.empty()) text += ' ';
     text += key == kRulePolicy ? value : std::string(key) + "=" + value;
   }

@@ -143,4 +143,6 @@ def map(path, pool=None):
     `pool`: a Pool; without it the one that the environment names.
     """
     file = (pool or Pool.get()).open(path)
-    return _npy(file) if file.pread_into(magic := bytearray(6), 0) == 6 and magic == b"\x93NUMPY" else Tensors(file)
+    magic = bytearray(6)
+    is_npy = file.pread_into(magic, 0) == len(magic) and magic == b"\x93NUMPY"
+    return _npy(file) if is_npy else Tensors(file)

@@ -72,6 +72,10 @@ def test_a_file_that_makes_nothing_any_more_gives_no_reason(tmp_path, capsys):
     "tl::expected<void,\n             std::string>\nstart();",
     "return tl::unexpected(fmt::format(\"no {}\", name));",
     "return tl::unexpected(\n    \"no pipe\");",
+    "static std::string problem_of(std::string_view pattern);",
+    "std::string rule_problem(std::string_view key, std::string_view value);",
+    "std::optional<std::string> check_image(const ImageParts& image) {",
+    "using Done = std::function<void(const std::string& error)>;",
 ])
 def test_an_error_that_is_a_bare_string_is_found(bare):
     assert list(house.string_errors(f"// A comment.\n{bare}\n")) == [2]
@@ -81,6 +85,8 @@ def test_an_error_that_is_a_bare_string_is_found(bare):
     "Outcome<std::string> text_of(const std::string& path);",
     "tl::expected<std::pair<int, std::string>, Problem> first(std::map<int, std::string> all);",
     "return tl::unexpected(before.error());",
+    "std::optional<std::string> manager() const;",
+    "using Answer = std::function<void(const std::string& line)>;",
 ])
 def test_an_error_with_its_explanation_is_let_through(explained):
     assert not list(house.string_errors(f"{explained}\n"))

@@ -89,7 +89,7 @@ void EngineNode::ask(std::string what, msg::Request request,
 }
 
 void EngineNode::sleep(Duration time, std::function<void()> done) {
-  node_.reactor.schedule_after(time, [alive = std::weak_ptr<int>(alive_), done = std::move(done)] {
+  node_.reactor.schedule_after(time, [alive = lifetime_.watch(), done = std::move(done)] {
     if (!alive.expired()) done();
   });
 }

@@ -9,6 +9,7 @@
 #include "client/blocking/open_file.h"
 #include "client/engine/engine.h"
 #include "client/names/leased_calls.h"
+#include "core/base/lifetime.h"
 #include "tests/support/cluster.h"
 
 namespace stdchk::sim {
@@ -79,7 +80,7 @@ class EngineNode final : private EventSource {
   std::unique_ptr<client::Engine> engine_;
   std::unique_ptr<client::LeasedCalls> leased_;
   std::list<Wait> waits_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  Lifetime lifetime_;
 };
 
 }  // namespace stdchk::sim

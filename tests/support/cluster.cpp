@@ -281,7 +281,7 @@ void Cluster::add_benefactor() {
   made.arena = std::move(*created);
   benefactor::Config config;
   config.manager_address = options_.managers;
-  config.believes_links = true;
+  config.trusts_unproven_links = true;
   config.life = {.high = prng_.next(), .low = life};
   config.host_token = host_token(life);
   config.host_name = made.node->name;

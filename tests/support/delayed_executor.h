@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
-#include <memory>
 
 #include "core/base/clock.h"
 #include "core/base/executor.h"
+#include "core/base/lifetime.h"
 #include "core/runtime/reactor.h"
 
 namespace stdchk::sim {
@@ -41,7 +41,7 @@ class DelayedExecutor final : public Executor {
     }
     free_at_ = std::max(free_at_, reactor_.clock().now()) + delay;
     waiting_.push_back(std::move(work));
-    reactor_.schedule_at(free_at_, [this, alive = std::weak_ptr<int>(alive_)] {
+    reactor_.schedule_at(free_at_, [this, alive = lifetime_.watch()] {
       if (alive.expired() || waiting_.empty()) return;
       const auto next = std::move(waiting_.front());
       waiting_.pop_front();
@@ -52,7 +52,7 @@ class DelayedExecutor final : public Executor {
   std::uint64_t slow() const { return slow_; }
   void clear() {
     waiting_.clear();
-    alive_ = std::make_shared<int>();
+    lifetime_.renew();
   }
 
  private:
@@ -64,7 +64,7 @@ class DelayedExecutor final : public Executor {
   std::uint64_t slow_ = 0;
   Time free_at_{};
   std::deque<std::function<void()>> waiting_;
-  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  Lifetime lifetime_;
 };
 
 }  // namespace stdchk::sim

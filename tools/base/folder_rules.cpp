@@ -68,7 +68,7 @@ std::string_view value_of(const RulesInForce& rules, std::string_view key) {
 
 SetNaming naming_of(const RulesInForce& rules) {
   const std::string_view series = value_of(rules, "series");
-  const bool is_usable = !series.empty() && SetNaming::problem_of(series).empty();
+  const bool is_usable = !series.empty() && SetNaming::check(series);
   return is_usable ? SetNaming(series) : SetNaming();
 }
 

@@ -92,27 +92,28 @@ bool is_host(const std::string& host) {
          std::ranges::all_of(host, [](unsigned char c) { return c > ' ' && c != 0x7f; });
 }
 
-/// Names a fault that `stdchk up` never writes into a record; empty: no fault.
-std::string find_fault(const PoolRecord& record) {
-  if (!is_whole_path(record.mount)) return "its mount is not an absolute path";
+/// Refuses a record that `stdchk up` never writes.
+Outcome<void> check_record(const PoolRecord& record) {
+  if (!is_whole_path(record.mount)) return problem("its mount is not an absolute path");
   const bool is_drain = record.drain.empty() || is_whole_path(record.drain) ||
                         (is_object_store(record.drain) && ObjectPlace::parse(record.drain));
-  if (!is_drain) return "its drain is not an absolute path";
+  if (!is_drain) return problem("its drain is not an absolute path");
   for (const Member& member : record.members) {
     // Never take a foreign process, or a process group, for a member.
-    if (member.process.pid <= 1) return "a member has no number of a process";
-    if (!member.host.empty() && !is_host(member.host)) return "a member has no valid host";
-    if (!is_whole_path(member.directory)) return "a member has no absolute directory";
+    if (member.process.pid <= 1) return problem("a member has no number of a process");
+    if (!member.host.empty() && !is_host(member.host)) return problem("a member has no valid host");
+    if (!is_whole_path(member.directory)) return problem("a member has no absolute directory");
     if (!member.mount.empty() && !is_whole_path(member.mount)) {
-      return "a member's mount is not an absolute path";
+      return problem("a member's mount is not an absolute path");
     }
   }
   for (const HostFolder& folder : record.host_folders) {
-    if (!is_host(folder.host)) return "a folder of a host has no valid host";
-    if (!is_whole_path(folder.directory)) return "a folder of a host has no absolute directory";
+    if (!is_host(folder.host)) return problem("a folder of a host has no valid host");
+    if (!is_whole_path(folder.directory))
+      return problem("a folder of a host has no absolute directory");
   }
-  if (record.starter.pid < 0) return "its starter has no number of a process";
-  if (record.remote_shell.empty()) return "it has no remote shell";
+  if (record.starter.pid < 0) return problem("its starter has no number of a process");
+  if (record.remote_shell.empty()) return problem("it has no remote shell");
   return {};
 }
 
@@ -124,9 +125,8 @@ tl::unexpected<Problem> damaged(const std::string& directory, const std::string&
 
 }  // namespace
 
-/// The only place that handles the JSON library's exceptions while reading.
 Outcome<PoolRecord> parse_record(const std::string& directory, const std::string& text) {
-  try {
+  auto read = read_json([&]() -> Outcome<PoolRecord> {
     const Json json = Json::parse(text);
     if (json.at("format") != kFormat) {
       return problem("{}/pool.json was written by another version of stdchk", directory);
@@ -170,11 +170,13 @@ Outcome<PoolRecord> parse_record(const std::string& directory, const std::string
     for (const auto& item : json.value("host_folders", Json::array())) {
       record.host_folders.push_back({item.at("host"), item.at("directory")});
     }
-    const std::string fault = find_fault(record);
-    return fault.empty() ? Outcome<PoolRecord>(std::move(record)) : damaged(directory, fault);
-  } catch (const std::exception& wrong) {
-    return damaged(directory, wrong.what());
-  }
+    if (const auto whole = check_record(record); !whole) {
+      return damaged(directory, whole.error().text);
+    }
+    return record;
+  });
+  if (!read) return damaged(directory, read.error().text);
+  return std::move(*read);
 }
 
 namespace {

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_fields.h"
+
 namespace stdchk::tools {
 namespace {
 
@@ -13,15 +15,17 @@ using Json = nlohmann::json;
 
 Outcome<BaseSystem> read_bundle(const fs::path& bundle, const std::string& text) {
   BaseSystem base;
-  try {
+  const auto read = read_json([&] {
     const Json config = Json::parse(text);
     base.root = (bundle / config.at("root").at("path").get<std::string>()).lexically_normal();
     if (const auto process = config.find("process"); process != config.end()) {
       base.environment = process->value("env", std::vector<std::string>());
     }
-  } catch (const std::exception& error) {
+    return true;
+  });
+  if (!read) {
     return problem("--root {}: config.json does not describe an OCI bundle: {}", bundle.string(),
-                   error.what());
+                   read.error().text);
   }
   return base;
 }

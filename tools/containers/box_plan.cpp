@@ -185,7 +185,6 @@ Outcome<std::vector<Place>> places_of(const RunOptions& options) {
 }  // namespace
 
 Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
-                                                      const PoolRecord& /*pool*/,
                                                       const std::string& folder,
                                                       const std::string& invoked_as) {
   auto daemon = find_program("stdchk-container", invoked_as);

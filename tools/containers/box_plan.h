@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "container/job/coordinator.h"
-#include "tools/base/pool_record.h"
 #include "tools/containers/base_system.h"
 #include "tools/containers/commands.h"
 
@@ -19,7 +18,6 @@ std::map<container::BoxId, container::BoxDescription> plan_boxes(const RunOption
 
 /// Plans the start of each node's daemon: on this host, or on each host of the file.
 Outcome<std::vector<container::NodeStart>> plan_nodes(const RunOptions& options,
-                                                      const PoolRecord& pool,
                                                       const std::string& folder,
                                                       const std::string& invoked_as);
 

@@ -85,7 +85,7 @@ Outcome<RunOptions> load_job(const std::string& job) {
   if (!text) return failed("the record of job " + job, text.error());
   RunOptions options;
   options.name = job;
-  try {
+  const auto read = read_json([&] {
     const Json record = Json::parse(*text);
     read_field(record, "pool", options.pool);
     read_field(record, "ranks", options.ranks);
@@ -104,9 +104,9 @@ Outcome<RunOptions> load_job(const std::string& job) {
     read_field(record, "lease_s", options.lease_s);
     read_field(record, "program", options.program);
     read_field(record, "folder", options.from);
-  } catch (const std::exception& error) {
-    return problem("the record of job {} cannot be read: {}", job, error.what());
-  }
+    return true;
+  });
+  if (!read) return problem("the record of job {} cannot be read: {}", job, read.error().text);
   return options;
 }
 

@@ -173,9 +173,9 @@ Json Run::status() const {
 void Run::on_control(const std::string& text, container::Control::Answer answer) {
   const Json request = Json::parse(text, nullptr, false);
   const std::string what = request.is_object() ? request.value("do", "") : "";
-  const auto done = [this, answer](const std::string& error) {
-    answer(error.empty() ? Json{{"set", coordinator_->job().newest()}}.dump()
-                         : Json{{"error", error}}.dump());
+  const auto done = [this, answer](const Outcome<void>& saved) {
+    answer(saved ? Json{{"set", coordinator_->job().newest()}}.dump()
+                 : Json{{"error", saved.error().text}}.dump());
   };
   if (what == "status") return answer(status().dump());
   if (what == "checkpoint") return coordinator_->want_checkpoint(done);
@@ -190,9 +190,9 @@ void Run::end_by_signal() {
   const std::uint32_t status = static_cast<std::uint32_t>(kSignalled + signal);
   if (signal != SIGTERM || signals_++ > 0) return coordinator_->want_end(status, "interrupted");
   fmt::print(stderr, "stdchk: SIGTERM: the job is saved, then ended\n");
-  coordinator_->want_checkpoint([this, status](const std::string& error) {
-    coordinator_->want_end(status, error.empty() ? "saved, and ended by SIGTERM"
-                                                 : "ended by SIGTERM and not saved: " + error);
+  coordinator_->want_checkpoint([this, status](const Outcome<void>& saved) {
+    coordinator_->want_end(status, saved ? "saved, and ended by SIGTERM"
+                                         : "ended by SIGTERM and not saved: " + saved.error().text);
   });
 }
 
@@ -247,8 +247,7 @@ Outcome<int> Run::run_job(const PoolRecord& pool, CoordinatorSettings settings) 
   return status;
 }
 
-Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord& pool,
-                                           const std::string& named,
+Outcome<CoordinatorSettings> make_settings(RunOptions& options, const std::string& named,
                                            const std::string& invoked_as) {
   // Nodes refuse a link in place of the folder.
   const std::string folder = options.from.empty() ? named : absolute_path_of_link(named);
@@ -276,7 +275,7 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const PoolRecord
   }
   settings.job = options.name;
   settings.program = options.program;
-  auto nodes = plan_nodes(options, pool, folder, invoked_as);
+  auto nodes = plan_nodes(options, folder, invoked_as);
   if (!nodes) return problem(nodes.error());
   settings.nodes = std::move(*nodes);
   settings.network_number = new_network_number();
@@ -302,7 +301,7 @@ Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) 
   }
   forget_old_jobs();
   if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
-  auto settings = make_settings(options, *pool, folder, invoked_as);
+  auto settings = make_settings(options, folder, invoked_as);
   if (!settings) return problem(settings.error());
   if (auto made = make_set_folder(*pool, options, folder); !made) return problem(made.error());
   fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,

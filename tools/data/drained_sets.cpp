@@ -188,8 +188,10 @@ bool DrainedSets::is_of(const std::string& file, const std::string& set) {
   return wanted && wanted == folder.index->key_of(name_part(file));
 }
 
-/// The drain gives names in order, so a directory with its marker is whole. The other signs are
-/// those of the pool (decision 56).
+/// Finds the newest whole directory, and chooses it and those that pointers name. The drain writes a
+/// marker last, so a directory with its marker is whole. Without that rule, `images` members are
+/// enough, or a pointer that is newer than the members (decision 56). The target of `latest` always
+/// counts as whole.
 void DrainedSets::judge_directories(const std::string& path, Folder& folder) {
   const Rules& rules = rules_of(path);
   const bool wants_marker = !rules.text("marker").empty();

@@ -60,7 +60,7 @@ std::uint64_t drained_objects_since(const std::string& drain, const std::string&
 }
 
 Outcome<void> drop_link_object(const std::string& drain, const std::string& folder,
-                               const std::function<bool(const std::string&)>& is_gone) {
+                               const std::function<bool(const std::string&)>& is_target_lost) {
   const auto objects = DrainedObjects::open(drain);
   if (!objects) return problem(objects.error());
   const std::string key =
@@ -73,7 +73,7 @@ Outcome<void> drop_link_object(const std::string& drain, const std::string& fold
   const auto target =
       get_text(objects->store(), key, limits::kSymlinkBytesMax, objects->deadline());
   if (!target) return problem(target.error());
-  if (!is_gone(*target)) return {};
+  if (!is_target_lost(*target)) return {};
   return objects->store().remove(key, objects->deadline());
 }
 

@@ -53,8 +53,8 @@ class DrainedObjects {
 std::uint64_t drained_objects_since(const std::string& drain, const std::string& folder,
                                     const ImageName& set, std::time_t since);
 
-/// Removes the link `latest` of a folder, if `is_gone` says so of its target.
+/// Removes the link `latest` of a folder, if `is_target_lost` says so of the link's target.
 Outcome<void> drop_link_object(const std::string& drain, const std::string& folder,
-                               const std::function<bool(const std::string&)>& is_gone);
+                               const std::function<bool(const std::string&)>& is_target_lost);
 
 }  // namespace stdchk::tools

@@ -60,7 +60,7 @@ class GroupFinder {
     if (!attributes) return failed("the rules of a folder", attributes.error());
     for (const auto& [name, value] : *attributes) {
       const bool is_series = name == std::string(kXattrRule) + "series";
-      if (is_series && SetNaming::problem_of(value).empty()) naming = SetNaming(value);
+      if (is_series && SetNaming::check(value)) naming = SetNaming(value);
     }
     return {};
   }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/json_fields.h"
 #include "core/base/limits.h"
 #include "core/files/drain_directory.h"
 #include "core/messages/messages.h"
@@ -39,7 +40,7 @@ Json parse_file(const OpenedFile& manifest) {
   return Json::parse(text, text + bytes.size(), is_shallow, false);
 }
 
-/// Throws a std::exception, like the JSON library, unless a number up to `max` exists.
+/// Throws, as read_field() does, unless a number up to `max` exists.
 std::uint64_t number(const Json& of, const char* key, std::uint64_t max) {
   const Json& found = of.at(key);
   if (!found.is_number_unsigned() || found.get<std::uint64_t>() > max) {
@@ -59,7 +60,7 @@ bool is_file_name(const std::string& name) {
 ManifestFile parse_entry(std::string path, const Json& entry) {
   ManifestFile file;
   file.path = std::move(path);
-  try {  // the JSON library throws
+  const auto read = read_json([&] {
     file.size_bytes = number(entry, "size", limits::kFileBytesMax);
     for (const Json& piece : entry.at("pieces")) {
       ManifestPiece one{
@@ -68,9 +69,9 @@ ManifestFile parse_entry(std::string path, const Json& entry) {
       if (one.length > file.size_bytes - one.offset) throw std::out_of_range("length");
       file.pieces.push_back(std::move(one));
     }
-  } catch (const std::exception&) {
-    file.damaged = true;
-  }
+    return true;
+  });
+  file.damaged = !read;
   std::ranges::sort(file.pieces, {}, &ManifestPiece::offset);
   return file;
 }

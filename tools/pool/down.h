@@ -15,7 +15,7 @@ struct DownReport {
   std::string logs;                   ///< folder with the logs of crashed processes; may be empty
   std::string card;  ///< report card, or losses of a dead manager; empty: an unused pool, no
                      ///< losses, or a remote manager
-  bool told_losses = false;  ///< of a job's pool: the manager's node has reported the losses
+  bool reported_losses = false;  ///< of a job's pool: the manager's node has reported the losses
 };
 
 /// Unmounts, takes the report card, ends exactly the processes of the record, and removes the state

@@ -98,7 +98,8 @@ std::vector<std::string> launch_notes(const std::string& job_id) {
   return notes;
 }
 
-/// Returns the command that starts the part of the pool on each node. `changes` are further options.
+/// Returns the command that starts the part of the pool on each node. `changes` are further
+/// options.
 std::vector<std::string> part_command(const std::string& program, const UpOptions& options,
                                       const BatchJob& job,
                                       const std::vector<std::string>& changes) {
@@ -248,7 +249,7 @@ DownReport stop_in_job(const BatchJob& job, const std::string& invoked_as) {
   for (std::size_t i = 1; i < job.nodes.size(); ++i) threads.emplace_back(stop, i);
   for (auto& thread : threads) thread.join();
   stop(0);
-  all.told_losses = failures[0].empty();
+  all.reported_losses = failures[0].empty();
   for (std::size_t i = 0; i < job.nodes.size(); ++i) {
     std::istringstream lines(notes[i]);
     for (std::string line; std::getline(lines, line);) all.notes.push_back(line);

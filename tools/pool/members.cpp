@@ -250,7 +250,8 @@ Outcome<Member> start_local(const Job& job, const std::string& directory) {
 
 Outcome<void> wait_ready(const Job& job, Member& member, Duration longest) {
   const auto until = std::chrono::steady_clock::now() + longest;
-  // Many may wait on one machine for processes that need its processors.
+  // Many may wait on one machine for processes that need its processors. The pause grows by a
+  // quarter, not by a BackOff's double: the start then takes at most a quarter longer.
   Duration pause = 5ms;
   while (::access(job.ready_file.c_str(), F_OK) != 0) {
     if (!is_alive(member)) {

@@ -13,7 +13,7 @@ SecureLink::SecureLink(SecureEndpoint& endpoint, Handshake handshake, bool accep
 
 SecureLink::~SecureLink() {
   state_ = State::kClosed;
-  told_ = true;
+  close_reported_ = true;
   std::erase(endpoint_.connecting_, this);
   std::erase(endpoint_.ending_, this);
   inner_.reset();
@@ -69,11 +69,11 @@ void SecureLink::on_message(Link&, ByteSpan message) {
 }
 
 void SecureLink::on_closed(Link&, Error why) {
-  if (told_) return;
+  if (close_reported_) return;
   if (accepted_ && state_ == State::kGreeting) return endpoint_.refuse(*this, why);
   if (reason_) why = *reason_;  // this end closed the link and knows the reason
   state_ = State::kClosed;
-  told_ = true;
+  close_reported_ = true;
   std::erase(endpoint_.connecting_, this);
   std::erase(endpoint_.ending_, this);
   handler_->on_closed(*this, why);
@@ -127,8 +127,8 @@ void SecureLink::end_now() {
     std::exchange(inner_, nullptr).reset();  // a completion handler may destroy this link
     if (alive.expired()) return;
   }
-  if (told_) return;
-  told_ = true;
+  if (close_reported_) return;
+  close_reported_ = true;
   handler_->on_closed(*this, *reason_);
 }
 

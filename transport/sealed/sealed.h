@@ -130,7 +130,7 @@ class SecureLink final : public Link, private LinkHandler {
   std::unique_ptr<Link> inner_;
   LinkHandler* handler_ = nullptr;
   State state_ = State::kGreeting;
-  bool told_ = false;            ///< on_closed() was called
+  bool close_reported_ = false;  ///< on_closed() was called
   std::optional<Error> reason_;  ///< the reason, when this end closes the link
   Handshake handshake_;
   Sealer out_;

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "benefactor/drain/rate_limiter.h"
 #include "core/base/limits.h"
 #include "tests/support/catch.h"
 #include "tests/unit/benefactor/support.h"
@@ -207,20 +206,6 @@ TEST_CASE("taking memory ends at its deadline and when it is cancelled") {
   const std::atomic<bool> cancelled{true};
   options.cancelled = &cancelled;
   CHECK(Arena::create(options, clock).error().error.code == Code::kCancelled);
-}
-
-TEST_CASE("a rate limiter lets a burst pass and then the rate") {
-  ManualClock clock;
-  RateLimiter limiter(1000, std::chrono::milliseconds(100));
-  CHECK(limiter.reserve(100, clock.now()) == Duration::zero());
-  CHECK(limiter.reserve(500, clock.now()) == std::chrono::milliseconds(500));
-  CHECK(limiter.reserve(500, clock.now()) == std::chrono::milliseconds(1000));
-  clock.advance(std::chrono::seconds(1));
-  CHECK(limiter.reserve(100, clock.now()) == std::chrono::milliseconds(100));
-  // A long pause saves up no more than the burst.
-  clock.advance(std::chrono::hours(1));
-  CHECK(limiter.reserve(1100, clock.now()) == std::chrono::milliseconds(1000));
-  CHECK(RateLimiter(0).reserve(~std::uint64_t{0}, clock.now()) == Duration::zero());
 }
 
 }  // namespace stdchk::benefactor

@@ -106,7 +106,7 @@ struct Pool {
   Config config() {
     Config config;
     config.manager_address = "mem:manager";
-    config.believes_links = true;
+    config.trusts_unproven_links = true;
     config.life = {11, 12};
     config.host_name = "here";
     config.executor = use_inline ? &inline_executor : nullptr;

@@ -217,7 +217,7 @@ class Pool {
     reactor_.add(*one->endpoint);
     benefactor::Config config;
     config.manager_address = "mem:manager";
-    config.believes_links = true;
+    config.trusts_unproven_links = true;
     config.life = {1, benefactors_.size() + 1};
     config.executor = &executor_;
     one->service = std::make_unique<benefactor::Service>(

@@ -30,7 +30,7 @@ struct Host final : SessionHost {
   bool names_chunks() const override { return true; }
   bool content_cuts() const override { return by_content_; }
   std::uint64_t arena_bytes_total() const override { return limits::kMiB; }
-  bool answers(BenefactorId) const override { return true; }
+  bool is_alive(BenefactorId) const override { return true; }
   MapStore& maps() override { return maps_; }
   ClientId client() const override { return ClientId{3}; }
   msg::WriterTotals& totals() override { return totals_; }

@@ -40,7 +40,8 @@ TEST_CASE("a program that is not wanted any more is killed") {
   const auto said = run_program(
       {.words = {"sleep", "100"}, .deadline = std::chrono::seconds(90), .cancelled = &cancelled});
   later.join();
-  CHECK_FALSE(said.has_value());
+  REQUIRE_FALSE(said.has_value());
+  CHECK(said.error().text == "sleep was cancelled and killed");
 }
 
 }  // namespace

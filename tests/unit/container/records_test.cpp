@@ -66,13 +66,13 @@ TEST_CASE("a set has the commands and asks, and a restart goes on with them") {
 TEST_CASE("those who wait for a set are told in their order, others go on waiting") {
   CheckpointBook book;
   std::string said;
-  book.wait(1, [&](const std::string& why) { said += "a" + why; });
-  book.wait(2, [&](const std::string& why) { said += "b" + why; });
-  book.wait(1, [&](const std::string& why) { said += "c" + why; });
-  for (const auto& done : book.take_answered(1)) done(".");
+  book.wait(1, [&](const Outcome<void>& saved) { said += saved ? "a." : "a!"; });
+  book.wait(2, [&](const Outcome<void>& saved) { said += saved ? "b." : "b!"; });
+  book.wait(1, [&](const Outcome<void>& saved) { said += saved ? "c." : "c!"; });
+  for (const auto& done : book.take_answered(1)) done({});
   CHECK(said == "a.c.");
   CHECK(book.has_waiting());
-  for (const auto& done : book.take_all()) done("!");
+  for (const auto& done : book.take_all()) done(problem("!"));
   CHECK(said == "a.c.b!");
   CHECK_FALSE(book.has_waiting());
 }

@@ -6,6 +6,7 @@
 #include "core/base/back_off.h"
 #include "core/base/file_time.h"
 #include "core/base/lifetime.h"
+#include "core/base/rate_limiter.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;
@@ -44,6 +45,36 @@ TEST_CASE("a back-off doubles up to its longest wait, and begins anew after a su
   CHECK(back_off.next() == 100ms);
   CHECK(back_off.retry_soon() == 50ms);
   CHECK(back_off.wait() == 100ms);
+}
+
+TEST_CASE("a rate limiter lets a burst pass and then the rate") {
+  ManualClock clock;
+  RateLimiter limiter(1000, 100ms);
+  CHECK(limiter.reserve(100, clock.now()) == Duration::zero());
+  CHECK(limiter.reserve(500, clock.now()) == 500ms);
+  CHECK(limiter.reserve(500, clock.now()) == 1s);
+  clock.advance(1s);
+  CHECK(limiter.reserve(100, clock.now()) == 100ms);
+  // A long pause saves up no more than the burst.
+  clock.advance(1h);
+  CHECK(limiter.reserve(1100, clock.now()) == 1s);
+  CHECK(RateLimiter(0).reserve(~std::uint64_t{0}, clock.now()) == Duration::zero());
+}
+
+TEST_CASE("a rate limiter is free when the rate has covered what was reserved") {
+  ManualClock clock;
+  RateLimiter limiter(0, 0ms);
+  limiter.reserve(1000, clock.now());
+  CHECK(limiter.is_free(clock.now()));
+  limiter.set_rate(1000);
+  CHECK(limiter.is_free(clock.now()));
+  limiter.reserve(500, clock.now());
+  CHECK_FALSE(limiter.is_free(clock.now()));
+  clock.advance(500ms);
+  CHECK(limiter.is_free(clock.now()));
+  limiter.reserve(500, clock.now());
+  limiter.set_rate(0);
+  CHECK(limiter.is_free(clock.now()));
 }
 
 TEST_CASE("a time of a file outlives 64 bits of nanoseconds") {

@@ -50,14 +50,14 @@ TEST_CASE("a text that is no pattern is refused with the reason") {
   for (const char* text : {"", "restart", "{T", "T}", "{X}.{T}", "{T}.{T}", "{A}{T}", "{N|}.{T}",
                            "{N|a||b}.{T}", "{T|x}", "{}.{T}"}) {
     INFO(text);
-    CHECK_FALSE(SetNaming::problem_of(text).empty());
+    CHECK_FALSE(SetNaming::check(text));
   }
   const auto refused = parse_folder_settings("series=restart.{N}");
   REQUIRE_FALSE(refused);
   CHECK(refused.error().text.find("{T}") != std::string::npos);
-  CHECK_FALSE(rule_problem("marker", "a/b").empty());
-  CHECK_FALSE(rule_problem("marker", "a||b").empty());
-  CHECK_FALSE(rule_problem("set", "files").empty());
+  CHECK_FALSE(check_rule("marker", "a/b"));
+  CHECK_FALSE(check_rule("marker", "a||b"));
+  CHECK_FALSE(check_rule("set", "files"));
 }
 
 TEST_CASE("patterns of names match as those of a shell") {
@@ -74,7 +74,7 @@ TEST_CASE("each preset is made of rules and settings that are valid") {
     INFO(preset.name);
     const auto settings = parse_folder_settings("preset=" + std::string(preset.name));
     REQUIRE(settings);
-    for (const auto& [key, value] : settings->rules) CHECK(rule_problem(key, value).empty());
+    for (const auto& [key, value] : settings->rules) CHECK(check_rule(key, value));
   }
   CHECK(parse_folder_settings("preset=nothing").error().text.find("lammps") != std::string::npos);
 }

@@ -264,18 +264,18 @@ TEST_CASE("equal requests within the measured delay are answered once") {
 
 TEST_CASE("an ask for more units than an honest receiver asks for is refused") {
   SenderOptions options;
-  options.units = 3 * Ask::kUnitsMax;
+  options.units = 3 * Ask::kWantedUnitsMax;
   Sender sender(options);
   const Time now = Time{} + std::chrono::seconds(1);
   Ask ask;
   ask.by_unicast = true;
-  ask.wants = {{0, Ask::kUnitsMax, 1}};
+  ask.wants = {{0, Ask::kWantedUnitsMax, 1}};
   CHECK(sender.on_ask(now, 1, ask));
-  ask.wants.push_back({Ask::kUnitsMax, 1, 1});
+  ask.wants.push_back({Ask::kWantedUnitsMax, 1, 1});
   CHECK_FALSE(sender.on_ask(now, 1, ask));
-  ask.wants.assign(Ask::kWantsMax, {0, 2 * Ask::kUnitsMax, 1});
+  ask.wants.assign(Ask::kWantsMax, {0, 2 * Ask::kWantedUnitsMax, 1});
   CHECK_FALSE(sender.on_ask(now, 1, ask));
-  CHECK(sender.counts().asked_units == Ask::kUnitsMax);
+  CHECK(sender.counts().asked_units == Ask::kWantedUnitsMax);
 }
 
 TEST_CASE("a receiver asks for the manifest only, until the whole manifest is accepted") {

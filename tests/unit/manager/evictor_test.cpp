@@ -343,16 +343,16 @@ TEST_CASE("a file that is just being renamed in the drain directory is looked up
   CHECK(pool.one->all<msg::FindDrained>()[0].files.at(0).path == "b");
 }
 
-TEST_CASE("a drained file with another print is compared before it is called safe") {
+TEST_CASE("a drained file with another fingerprint is compared before it is called safe") {
   SmallPool pool;
-  std::map<std::string, FilePrint> prints;
+  std::map<std::string, FileFingerprint> fingerprints;
   bool answers = true;
   const auto look = [&] {
-    pool.world.service->planners().prints.set_reader(
-        [&](const std::vector<std::string>& paths, Duration, const KnownPrints::Done& done) {
-          std::vector<FilePrint> out;
+    pool.world.service->planners().fingerprints.set_reader(
+        [&](const std::vector<std::string>& paths, Duration, const KnownFingerprints::Done& done) {
+          std::vector<FileFingerprint> out;
           out.reserve(paths.size());
-          for (const std::string& path : paths) out.push_back(prints[path]);
+          for (const std::string& path : paths) out.push_back(fingerprints[path]);
           done(answers ? std::optional(out) : std::nullopt);
         });
   };
@@ -362,7 +362,7 @@ TEST_CASE("a drained file with another print is compared before it is called saf
       return pieces.number == 0 && pieces.base_path == "a" && pieces.pieces.size() == 1;
     });
   };
-  prints["a"] = {7, 100};
+  fingerprints["a"] = {7, 100};
   const FileId file = pool.drained("a");
   const auto is_safe = [&] {
     const auto reply = pool.confirm({file});
@@ -371,19 +371,19 @@ TEST_CASE("a drained file with another print is compared before it is called saf
   };
   CHECK(is_safe());
   CHECK(comparisons() == 0);
-  prints["a"] = {8, 100};  // somebody has restored it, for example
+  fingerprints["a"] = {8, 100};  // somebody has restored it, for example
   CHECK(is_safe());
   CHECK(comparisons() == 1);
   CHECK(is_safe());
   CHECK(comparisons() == 1);
-  SECTION("another manager does not know the prints") {
+  SECTION("another manager does not know the fingerprints") {
     pool.restart();
     look();
     CHECK(is_safe());
     CHECK(is_safe());
     CHECK(comparisons() == 1);
   }
-  SECTION("memory is given up by size and time while no print is known") {
+  SECTION("memory is given up by size and time while no fingerprint is known") {
     pool.restart();
     look();
     for (const char* const name : {"b", "c", "d", "e"}) REQUIRE(pool.write(name));
@@ -391,7 +391,7 @@ TEST_CASE("a drained file with another print is compared before it is called saf
     CHECK(comparisons() == 0);
   }
   SECTION("other bytes with the same size and time") {
-    prints["a"] = {8, 200};
+    fingerprints["a"] = {8, 200};
     pool.one->drained_bytes_differ = true;
     const auto reply = pool.confirm({file});
     REQUIRE(reply);
@@ -402,7 +402,7 @@ TEST_CASE("a drained file with another print is compared before it is called saf
     CHECK(is_safe());
   }
   SECTION("a file that the manager's host cannot look at") {
-    prints["a"] = {};
+    fingerprints["a"] = {};
     CHECK(is_safe());
     CHECK(comparisons() == 1);
   }

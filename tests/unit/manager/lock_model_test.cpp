@@ -112,7 +112,7 @@ class Run {
         }
         model_.release_all(owner);
       }
-      now_ += LockTable::kLineHolds;
+      now_ += LockTable::kPassAfter;
       settle();
     }
     REQUIRE(table_.wait_count() == 0);

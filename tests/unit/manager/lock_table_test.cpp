@@ -201,7 +201,7 @@ TEST_CASE("a reader that a holder waits for passes a writer after some time") {
   const auto wait = [&](std::uint64_t client, Kind kind, Time now) {
     return table.wait(flock(client, kind), {ClientId{client}, 5}, now, kLater).value();
   };
-  const Time later = kNow + LockTable::kLineHolds;
+  const Time later = kNow + LockTable::kPassAfter;
   REQUIRE(take(table, flock(1, Kind::kShared)) == LockOutcome::kGranted);
   CHECK(wait(2, Kind::kExclusive, kNow) == LockOutcome::kWaits);
   CHECK(wait(3, Kind::kShared, kNow) == LockOutcome::kWaits);

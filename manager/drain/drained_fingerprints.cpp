@@ -1,4 +1,4 @@
-#include "manager/drain/drained_prints.h"
+#include "manager/drain/drained_fingerprints.h"
 
 #include <sys/stat.h>
 
@@ -16,21 +16,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::vector<FilePrint> prints_of(const DrainDirectory& directory,
-                                 const std::vector<std::string>& paths) {
-  std::vector<FilePrint> prints(paths.size());
+std::vector<FileFingerprint> fingerprints_of(const DrainDirectory& directory,
+                                             const std::vector<std::string>& paths) {
+  std::vector<FileFingerprint> fingerprints(paths.size());
   const auto root = directory.open();
-  if (!root) return prints;
+  if (!root) return fingerprints;
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const auto there = root->status(paths[i]);
-    if (there && S_ISREG(there->st_mode)) prints[i] = {there->st_ino, to_ns(there->st_ctim)};
+    if (there && S_ISREG(there->st_mode)) fingerprints[i] = {there->st_ino, to_ns(there->st_ctim)};
   }
-  return prints;
+  return fingerprints;
 }
 
 }  // namespace
 
-struct DrainedPrints::Shared {
+struct DrainedFingerprints::Shared {
   struct Look {
     std::uint64_t number = 0;
     std::vector<std::string> paths;
@@ -40,12 +40,12 @@ struct DrainedPrints::Shared {
   const DrainDirectory directory;  ///< of the thread alone
   Mutex mutex;
   CondVar changed;
-  DrainedPrints* owner STDCHK_GUARDED_BY(mutex) = nullptr;  ///< null: the thread ends
+  DrainedFingerprints* owner STDCHK_GUARDED_BY(mutex) = nullptr;  ///< null: the thread ends
   bool ended STDCHK_GUARDED_BY(mutex) = false;
   std::deque<Look> looks STDCHK_GUARDED_BY(mutex);
 };
 
-DrainedPrints::DrainedPrints(Reactor& reactor, std::string directory)
+DrainedFingerprints::DrainedFingerprints(Reactor& reactor, std::string directory)
     : reactor_(reactor), shared_(std::make_shared<Shared>(std::move(directory))) {
   {
     const MutexLock lock(shared_->mutex);
@@ -54,7 +54,7 @@ DrainedPrints::DrainedPrints(Reactor& reactor, std::string directory)
   thread_ = start_without_signals([shared = shared_] { run(shared); });
 }
 
-DrainedPrints::~DrainedPrints() {
+DrainedFingerprints::~DrainedFingerprints() {
   for (const auto& [number, waiting] : waiting_) reactor_.cancel(waiting.timer);
   bool ended = false;
   {
@@ -67,7 +67,7 @@ DrainedPrints::~DrainedPrints() {
   ended ? thread_.join() : thread_.detach();
 }
 
-void DrainedPrints::read_prints(std::vector<std::string> paths, Duration limit, Done done) {
+void DrainedFingerprints::read(std::vector<std::string> paths, Duration limit, Done done) {
   const std::uint64_t number = ++looks_made_;
   const TimerId timer =
       reactor_.schedule_after(limit, [this, number] { finish(number, std::nullopt); });
@@ -77,22 +77,22 @@ void DrainedPrints::read_prints(std::vector<std::string> paths, Duration limit, 
   shared_->changed.notify_all();
 }
 
-void DrainedPrints::finish(std::uint64_t number,
-                           const std::optional<std::vector<FilePrint>>& prints) {
+void DrainedFingerprints::finish(std::uint64_t number,
+                                 const std::optional<std::vector<FileFingerprint>>& fingerprints) {
   const auto found = waiting_.find(number);
   if (found == waiting_.end()) return;
   const Waiting waiting = std::move(found->second);
   waiting_.erase(found);
   reactor_.cancel(waiting.timer);
   // Without a waiting caller, a look not yet begun is dropped: storage is spared.
-  if (!prints) {
+  if (!fingerprints) {
     const MutexLock lock(shared_->mutex);
     std::erase_if(shared_->looks, [&](const auto& look) { return look.number == number; });
   }
-  waiting.done(prints);
+  waiting.done(fingerprints);
 }
 
-void DrainedPrints::run(const std::shared_ptr<Shared>& shared) {
+void DrainedFingerprints::run(const std::shared_ptr<Shared>& shared) {
   for (;;) {
     Shared::Look look;
     {
@@ -104,19 +104,20 @@ void DrainedPrints::run(const std::shared_ptr<Shared>& shared) {
       look = std::move(shared->looks.front());
       shared->looks.pop_front();
     }
-    auto prints = prints_of(shared->directory, look.paths);
+    auto fingerprints = fingerprints_of(shared->directory, look.paths);
     const MutexLock lock(shared->mutex);
     if (shared->owner == nullptr) break;
     // When the reactor has no room, the look's timer answers.
-    (void)shared->owner->reactor_.post([shared, number = look.number, prints = std::move(prints)] {
-      DrainedPrints* owner = nullptr;
-      {
-        const MutexLock again(shared->mutex);
-        owner = shared->owner;
-      }
-      // The owner ends on this thread only.
-      if (owner != nullptr) owner->finish(number, prints);
-    });
+    (void)shared->owner->reactor_.post(
+        [shared, number = look.number, fingerprints = std::move(fingerprints)] {
+          DrainedFingerprints* owner = nullptr;
+          {
+            const MutexLock again(shared->mutex);
+            owner = shared->owner;
+          }
+          // The owner ends on this thread only.
+          if (owner != nullptr) owner->finish(number, fingerprints);
+        });
   }
   const MutexLock lock(shared->mutex);
   shared->ended = true;

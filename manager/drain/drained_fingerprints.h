@@ -11,29 +11,30 @@
 
 #include "core/base/clock.h"
 #include "core/runtime/reactor.h"
-#include "manager/drain/file_print.h"
+#include "manager/drain/file_fingerprint.h"
 
 namespace stdchk::manager {
 
-/// A DrainedPrints takes the prints of files in the drain directory, on the manager's host.
+/// A DrainedFingerprints takes the fingerprints of files in the drain directory, on the manager's
+/// host.
 ///
 /// Owns: a thread, which alone touches the file system, because storage may hang. The destructor
 ///   leaves the thread behind when storage does not answer within a second.
 /// Threads: the reactor's.
-/// Errors: a file that cannot be looked at has an unknown print.
-class DrainedPrints {
+/// Errors: a file that cannot be looked at has an unknown fingerprint.
+class DrainedFingerprints {
  public:
-  /// Gets one print for each path, or nothing when storage did not answer in time.
-  using Done = std::function<void(const std::optional<std::vector<FilePrint>>& prints)>;
+  /// Gets one fingerprint for each path, or nothing when storage did not answer in time.
+  using Done = std::function<void(const std::optional<std::vector<FileFingerprint>>& fingerprints)>;
 
-  DrainedPrints(Reactor& reactor, std::string directory);
-  ~DrainedPrints();
-  DrainedPrints(const DrainedPrints&) = delete;
-  DrainedPrints& operator=(const DrainedPrints&) = delete;
+  DrainedFingerprints(Reactor& reactor, std::string directory);
+  ~DrainedFingerprints();
+  DrainedFingerprints(const DrainedFingerprints&) = delete;
+  DrainedFingerprints& operator=(const DrainedFingerprints&) = delete;
 
   /// Looks at files by their paths below the drain directory. Calls `done` once, later, and within
   /// `limit`.
-  void read_prints(std::vector<std::string> paths, Duration limit, Done done);
+  void read(std::vector<std::string> paths, Duration limit, Done done);
 
  private:
   struct Shared;
@@ -42,7 +43,8 @@ class DrainedPrints {
     TimerId timer;
   };
   static void run(const std::shared_ptr<Shared>& shared);
-  void finish(std::uint64_t number, const std::optional<std::vector<FilePrint>>& prints);
+  void finish(std::uint64_t number,
+              const std::optional<std::vector<FileFingerprint>>& fingerprints);
 
   Reactor& reactor_;
   const std::shared_ptr<Shared> shared_;
