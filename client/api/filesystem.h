@@ -144,6 +144,12 @@ class File {
   virtual Result<std::unique_ptr<File>> find_grown() { return std::unique_ptr<File>(); }
   /// For a reader: goes on with the version of `grown`, a result of find_grown() of this version.
   virtual void follow(const File& grown) { (void)grown; }
+  /// Takes the bytes in [from, to) away, within the size of the file: they read as zeros, and are a
+  /// hole for seek(). Fails with kUnsupported when the file has limits::kHolesMax holes that are not
+  /// committed: then write zeros.
+  virtual Status punch(std::uint64_t /*from*/, std::uint64_t /*to*/) {
+    return fail(Code::kUnsupported, "client.punch");
+  }
 };
 
 /// Notices of changes made elsewhere in the pool, for caches above this library. They are called on

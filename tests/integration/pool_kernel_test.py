@@ -283,3 +283,150 @@ def test_posix_fallocate_checks_the_room_and_reserves_none(pool):
     with contextlib.suppress(OSError):
         os.close(files[1])
     assert (pool.mount / "a").read_bytes() == noise
+
+
+def data_ranges(fd):
+    """The ranges of the file that have data, by lseek(2)."""
+    ranges, at, end = [], 0, os.fstat(fd).st_size
+    while at < end:
+        try:
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as none_left:
+            assert none_left.errno == errno.ENXIO
+            break
+        at = os.lseek(fd, begin, os.SEEK_HOLE)
+        ranges.append((begin, at))
+    return ranges
+
+
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
+LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def fallocate(fd, mode, offset, length):
+    if LIBC.fallocate(fd, mode, offset, length) != 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+@pytest.mark.parametrize("chunking", ["fixed", "content"])
+def test_a_punched_hole_is_a_hole(pool, chunking):
+    pool.up("--chunking", chunking, benefactors=1, memory="128M", drain=False)
+    there = pool.mount_by_hand("there")
+    file = pool.mount / "f"
+    content = bytearray(random.Random(3).randbytes(8 * MIB + 77))
+    file.write_bytes(content)
+
+    def punch(fd, mode, offset, length):
+        fallocate(fd, mode, offset, length)
+        end = min(offset + length, len(content))
+        content[offset:end] = bytes(end - offset)
+
+    fd = os.open(file, os.O_RDWR)
+    punch(fd, PUNCH_HOLE | KEEP_SIZE, MIB + 4096, 2 * MIB)
+    assert os.pread(fd, len(content), 0) == content
+    assert data_ranges(fd) == [(0, MIB + 4096), (3 * MIB + 4096, len(content))]
+    # Bytes that are only in the kernel's pages, or not yet committed, go away, too.
+    new = os.urandom(MIB)
+    os.pwrite(fd, new, 2 * MIB)
+    content[2 * MIB : 3 * MIB] = new
+    punch(fd, PUNCH_HOLE | KEEP_SIZE, 2 * MIB + 8192, 12288)
+    punch(fd, ZERO_RANGE | KEEP_SIZE, 5 * MIB + 1, MIB)
+    holes = [(0, MIB + 4096), (2 * MIB, 2 * MIB + 8192), (2 * MIB + 20480, 3 * MIB),
+             (3 * MIB + 4096, 5 * MIB + 1), (6 * MIB + 1, len(content))]
+    assert data_ranges(fd) == holes
+    assert os.pread(fd, len(content), 0) == content
+    os.close(fd)
+    # Written bytes lie over the hole. The end of the file may be a hole, and grow.
+    with open(file, "r+b", buffering=0) as again:
+        assert data_ranges(again.fileno()) == holes
+        again.seek(2 * MIB + 9000)
+        again.write(b"written")
+        content[2 * MIB + 9000 : 2 * MIB + 9007] = b"written"
+        punch(again.fileno(), PUNCH_HOLE | KEEP_SIZE, 7 * MIB, 9 * MIB)
+        assert os.fstat(again.fileno()).st_size == len(content)
+        fallocate(again.fileno(), ZERO_RANGE, 8 * MIB, 2 * MIB)
+        content.extend(bytes(10 * MIB - len(content)))
+    drop_caches()
+    assert file.read_bytes() == content
+    with open(file, "rb") as reader:
+        assert data_ranges(reader.fileno())[-1] == (6 * MIB + 1, 7 * MIB)
+    wait_until(lambda: (there / "f").stat().st_size == len(content), "the size on the other mount")
+    with open(there / "f", "rb") as reader:
+        assert reader.read() == content
+    # A hole gives its space back.
+    used = os.stat(file).st_blocks
+    with open(file, "r+b", buffering=0) as again:
+        punch(again.fileno(), PUNCH_HOLE | KEEP_SIZE, 0, 10 * MIB)
+    drop_caches()
+    assert used > os.stat(file).st_blocks == 0
+    assert file.read_bytes() == content
+
+
+def test_many_holes_and_large_holes(pool):
+    pool.up(benefactors=1, memory="128M", drain=False)
+    file = pool.mount / "f"
+    block = 4096
+    count = 3000
+    # A commit has 1,024 holes at most. The next ones are zeros.
+    file.write_bytes(b"x" * (count * block))
+    with open(file, "r+b", buffering=0) as out:
+        for i in range(0, count, 2):
+            fallocate(out.fileno(), PUNCH_HOLE | KEEP_SIZE, i * block, block)
+    expected = b"".join(bytes(block) if i % 2 == 0 else b"x" * block for i in range(count))
+    drop_caches()
+    assert file.read_bytes() == expected
+    # A call that writes zeros writes 1 GiB at most. A hole has no such limit.
+    with open(file, "r+b", buffering=0) as out:
+        out.truncate(1 << 40)
+        out.seek((1 << 40) - 1)
+        out.write(b"e")
+        fallocate(out.fileno(), PUNCH_HOLE | KEEP_SIZE, block, (1 << 40) - 2 * block)
+    drop_caches()
+    with open(file, "rb") as reader:
+        ranges = data_ranges(reader.fileno())
+        assert all(begin < block or begin >= (1 << 40) - block for begin, _ in ranges)
+        reader.seek(-1, os.SEEK_END)
+        assert reader.read() == b"e"
+
+
+def test_a_hole_beside_appends_of_another_mount(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    file = pool.mount / "log"
+    file.write_bytes(b"a" * MIB)
+    wait_until((there / "log").exists, "the file on the other mount")
+    mine = os.open(file, os.O_WRONLY | os.O_APPEND)
+    theirs = os.open(there / "log", os.O_WRONLY | os.O_APPEND)
+    os.write(mine, b"mine")
+    os.write(theirs, b"theirs")
+    os.close(theirs)
+    fallocate(mine, PUNCH_HOLE | KEEP_SIZE, MIB // 2, MIB // 4)
+    os.close(mine)
+    assert file.read_bytes() == b"a" * (MIB // 2) + bytes(MIB // 4) + b"a" * (MIB // 4) + b"theirsmine"
+
+
+def test_holes_outlive_the_manager(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    file = pool.mount / "f"
+    file.write_bytes(b"x" * (4 * MIB))
+    with open(file, "r+b", buffering=0) as out:
+        fallocate(out.fileno(), PUNCH_HOLE | KEEP_SIZE, MIB, MIB)
+    # A process of its own: a fork of this process would close the file, and wait for the manager.
+    code = """if True:
+        import ctypes, os, sys
+        file = os.open(sys.argv[1], os.O_RDWR)
+        assert ctypes.CDLL(None).fallocate(file, 3, ctypes.c_int64(3 << 20), ctypes.c_int64(4096)) == 0
+        print(flush=True)
+        input()
+        os.close(file)"""
+    writer = subprocess.Popen([sys.executable, "-c", code, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    writer.stdout.readline()
+    pool.kill("manager")
+    restart_manager(pool)
+    # The session goes on with the new manager, with its hole.
+    writer.communicate(b"\n", timeout=60 * PATIENCE)
+    assert writer.returncode == 0
+    drop_caches()
+    assert file.read_bytes() == b"x" * MIB + bytes(MIB) + b"x" * MIB + bytes(4096) + b"x" * (MIB - 4096)
+    with open(file, "rb") as reader:
+        assert data_ranges(reader.fileno()) == [(0, MIB), (2 * MIB, 3 * MIB), (3 * MIB + 4096, 4 * MIB)]
