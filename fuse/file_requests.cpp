@@ -55,6 +55,15 @@ Status write_zeros(client::File& file, std::uint64_t from, std::uint64_t end) {
   return {};
 }
 
+/// Makes a hole of [from, end) in a file of `size` bytes. A file with too many holes gets zeros.
+Status make_hole(client::File& file, std::uint64_t from, std::uint64_t end, std::uint64_t size) {
+  const Status done = file.punch(from, std::min(end, size));
+  if (done || done.error().code != Code::kUnsupported) return done;
+  if (end < size) return write_zeros(file, from, end);
+  STDCHK_TRY(file.truncate(from));
+  return file.truncate(size);
+}
+
 /// Returns the number of bytes in the range that have no data: holes, and bytes beyond the end of
 /// the file. Counts at most kPiecesMax pieces; the rest of the range counts as data.
 std::uint64_t bytes_without_data(client::File& file, std::uint64_t from, std::uint64_t end) {
@@ -351,9 +360,8 @@ Status FileRequests::check_room(std::uint64_t bytes) {
   return {};
 }
 
-/// fallocate(2). Holes that reach the end of the file take no space. Other holes are zeros, because
-/// a commit can lay ranges over a version but take none away. Allocation within the file changes
-/// nothing: a range takes space when it is written.
+/// fallocate(2). A range of zeros is a hole. Allocation within the file changes nothing: a range
+/// takes space when it is written.
 Status FileRequests::allocate(Handle& handle, int mode, std::uint64_t from, std::uint64_t end) {
   const std::uint64_t size = handle.file->attributes().size_bytes;
   const bool keeps_size = (mode & FALLOC_FL_KEEP_SIZE) != 0;
@@ -361,14 +369,11 @@ Status FileRequests::allocate(Handle& handle, int mode, std::uint64_t from, std:
   if (kind == FALLOC_FL_PUNCH_HOLE && keeps_size) {
     if (from >= size) return {};
     handle.node->changed = true;
-    if (end < size) return write_zeros(*handle.file, from, end);
-    STDCHK_TRY(handle.file->truncate(from));
-    return handle.file->truncate(size);
+    return make_hole(*handle.file, from, end, size);
   }
   if (kind == FALLOC_FL_ZERO_RANGE) {
     handle.node->changed = true;
-    const std::uint64_t in_file = std::min(end, size);
-    if (from < in_file) STDCHK_TRY(write_zeros(*handle.file, from, in_file));
+    if (from < size) STDCHK_TRY(make_hole(*handle.file, from, end, size));
   } else if (kind != 0) {
     return fail(Code::kUnsupported, "mount.fallocate");
   }

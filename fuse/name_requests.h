@@ -2,6 +2,7 @@
 
 #include "client/api/filesystem.h"
 #include "fuse/entries.h"
+#include "fuse/kernel_cache.h"
 #include "fuse/node_table.h"
 #include "fuse/refused_opens.h"
 #include "fuse/request.h"
@@ -15,10 +16,11 @@ class NameRequests {
  public:
   /// `writeback`: the kernel writes times of a renamed file back.
   NameRequests(client::Filesystem& filesystem, NodeTable& nodes, Entries& entries,
-               RefusedOpens& refused, bool writeback)
+               KernelCache& cache, RefusedOpens& refused, bool writeback)
       : filesystem_(filesystem),
         nodes_(nodes),
         entries_(entries),
+        cache_(cache),
         refused_(refused),
         writeback_(writeback) {}
 
@@ -33,11 +35,14 @@ class NameRequests {
   void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t parent, const char* name);
 
  private:
+  void lookup_itself(fuse_req_t request, fuse_ino_t number);
+  void lookup_parent(fuse_req_t request, fuse_ino_t number);
   void lost_name(Node& node, std::uint32_t names_left);
 
   client::Filesystem& filesystem_;
   NodeTable& nodes_;
   Entries& entries_;
+  KernelCache& cache_;
   RefusedOpens& refused_;
   const bool writeback_;
 };

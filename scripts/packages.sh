@@ -60,11 +60,14 @@ keep_ssh_service_off() {
   fi
 }
 
-# use_ccache FOLDER: compiles equal sources below FOLDER once, wherever FOLDER lies. Without CCACHE_DEPEND, ccache
-# compares preprocessed texts, without comments. Then it takes a precompiled header from before a changed comment,
-# and GCC includes the changed header a second time.
+# use_ccache FOLDER: compiles equal sources below FOLDER once, wherever FOLDER lies. GCC names no headers that come from a
+# precompiled header. With CCACHE_DEPEND, ccache would know only the named ones, and take an object from before a change.
+# Without it, ccache finds the precompiled header. It then compares preprocessed texts, and CCACHE_COMMENTS keeps the
+# comments in them: GCC includes a header again that has changed at all. The namespace leaves objects behind that were
+# compiled with CCACHE_DEPEND.
 use_ccache() {
-  export CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$1 CCACHE_SLOPPINESS=pch_defines,time_macros
+  export CCACHE_COMMENTS=1 CCACHE_NAMESPACE=comments CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$1
+  export CCACHE_SLOPPINESS=pch_defines,time_macros
 }
 
 # need_packages NAME...: installs those that are absent, after saying so.

@@ -144,6 +144,12 @@ class File {
   virtual Result<std::unique_ptr<File>> find_grown() { return std::unique_ptr<File>(); }
   /// For a reader: goes on with the version of `grown`, a result of find_grown() of this version.
   virtual void follow(const File& grown) { (void)grown; }
+  /// Takes the bytes in [from, to) away, within the size of the file: they read as zeros, and are a
+  /// hole for seek(). Fails with kUnsupported when the file has limits::kHolesMax holes that are not
+  /// committed: then write zeros.
+  virtual Status punch(std::uint64_t /*from*/, std::uint64_t /*to*/) {
+    return fail(Code::kUnsupported, "client.punch");
+  }
 };
 
 /// Notices of changes made elsewhere in the pool, for caches above this library. They are called on
@@ -180,6 +186,10 @@ class Filesystem {
   virtual Result<Attributes> resolve(std::string_view path) = 0;
   /// All entries, sorted by name, without "." and "..".
   virtual Result<std::vector<msg::DirectoryEntry>> read_directory(FileId directory) = 0;
+  /// Returns the directory that has this directory.
+  virtual Result<FileId> parent(FileId /*directory*/) {
+    return fail(Code::kUnsupported, "client.parent");
+  }
   virtual Result<Attributes> set_attributes(const msg::SetAttributes& change) = 0;
   virtual Result<Attributes> make_directory(FileId parent, std::string_view name, Owner owner) = 0;
   virtual Result<Attributes> make_symlink(FileId parent, std::string_view name,

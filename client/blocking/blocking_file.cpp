@@ -242,6 +242,15 @@ Status BlockingFile::truncate(std::uint64_t size_bytes) {
   });
 }
 
+Status BlockingFile::punch(std::uint64_t from, std::uint64_t to) {
+  Lock lock(filesystem_.engine().shared().mutex);
+  STDCHK_TRY(writable());
+  changed_ = true;
+  return filesystem_.wait(lock, filesystem_.deadline(), [&]() STDCHK_REQUIRES(engine_lock) {
+    return file_.session()->punch(from, to);
+  });
+}
+
 Result<MutableByteSpan> BlockingFile::reserve(std::uint64_t offset, std::size_t bytes) {
   Lock lock(filesystem_.engine().shared().mutex);
   STDCHK_TRY(writable());

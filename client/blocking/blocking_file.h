@@ -27,6 +27,7 @@ class BlockingFile final : public File {
   Result<std::optional<std::uint64_t>> seek(std::uint64_t offset, Seek what) override;
   Status write(std::uint64_t offset, ByteSpan bytes) override;
   Status truncate(std::uint64_t size_bytes) override;
+  Status punch(std::uint64_t from, std::uint64_t to) override;
   Result<MutableByteSpan> reserve(std::uint64_t offset, std::size_t bytes) override;
   Status submit(std::uint64_t offset, std::size_t bytes) override;
   Status sync() override;

@@ -84,6 +84,11 @@ Status EmptyFile::truncate(std::uint64_t size_bytes) {
   return file->truncate(size_bytes);
 }
 
+Status EmptyFile::punch(std::uint64_t from, std::uint64_t to) {
+  STDCHK_ASSIGN(BlockingFile* const file, session_if_any());
+  return file == nullptr ? Status{} : file->punch(from, to);
+}
+
 Result<MutableByteSpan> EmptyFile::reserve(std::uint64_t offset, std::size_t bytes) {
   STDCHK_ASSIGN(BlockingFile* const file, with_session());
   return file->reserve(offset, bytes);

@@ -179,9 +179,13 @@ Result<OpenFile::Run> OpenFile::locate(std::uint64_t offset, std::uint64_t lengt
   if (run.encrypted || (run.written != nullptr && run.written->search_under_way))
     return would_block();
   if (!from_base || offset >= session_->content().cut()) return run;
+  const auto hole =
+      session_->content().hole_at(offset, std::min(run.length, session_->content().cut() - offset));
+  run.length = hole.length;
+  if (hole.is_hole) return run;
   const VersionMapPtr map = base();
   if (map == nullptr) return run;
-  return locate_base(map, offset, std::min(run.length, session_->content().cut() - offset));
+  return locate_base(map, offset, run.length);
 }
 
 Result<OpenFile::Run> OpenFile::locate_base(const VersionMapPtr& map, std::uint64_t offset,

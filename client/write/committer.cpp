@@ -110,6 +110,10 @@ void Committer::build(const std::vector<Extent>& abandoned) {
   last.size_bytes = written_.size();
   last.cut_before = written_.cut() != WrittenFile::kNoCut;
   last.cut_bytes = last.cut_before ? written_.cut() : 0;
+  for (const auto& [from, to] : written_.holes()) {
+    const std::uint64_t end = std::min(to, written_.cut());
+    if (from < end) last.holes.push_back(Hole{from, end - from});
+  }
   last.mtime_ns = core_.host.clock().wall_ns();
   last.abandoned = abandoned;
   last.end = ends_;

@@ -170,6 +170,27 @@ Status Session::truncate(std::uint64_t size_bytes) {
   return {};
 }
 
+Status Session::punch(std::uint64_t from, std::uint64_t to) {
+  STDCHK_TRY(may_write(to));
+  to = std::min(to, written_.size());
+  if (from >= to) return {};
+  const auto removed = [this](const Piece& piece, std::uint64_t length) {
+    engine_lock.assert_held();
+    ledger_.removed(piece, length);
+  };
+  // Behind the end of the base version there are only written bytes, and those of other mounts.
+  const std::uint64_t base_end = core_.attributes.version == 0 ? 0 : core_.attributes.size_bytes;
+  if (from < base_end) {
+    if (written_.holes().size() >= limits::kHolesMax) {
+      return fail(Code::kUnsupported, "client.punch");
+    }
+    written_.punch(from, std::min(to, base_end), removed);
+  }
+  written_.begin_change();
+  written_.overlay().erase(from, to, removed);
+  return {};
+}
+
 Status Session::refresh(const Attributes& newest) {
   if (core_.error.has_value()) return fail(*core_.error);
   if (committer_.under_way()) return would_block();

@@ -48,8 +48,6 @@ class Session final : public std::enable_shared_from_this<Session> {
   SessionFigures& figures() STDCHK_REQUIRES(engine_lock) { return core_.figures; }
   /// True when the folder's policy makes a close wait for all copies.
   bool waits_for_copies() const STDCHK_REQUIRES(engine_lock) { return waits_for_copies_; }
-  /// The number of benefactors that each chunk is written to, if there is space.
-  std::uint32_t places() const STDCHK_REQUIRES(engine_lock) { return core_.places; }
 
   // ---- writing: any thread, lock held. kWouldBlock: wait for a change and try again.
   /// Returns a slot for the bytes from `offset` on. Shortens `length` to what fits there.
@@ -61,6 +59,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   /// Takes a borrowed slot that holds the whole chunk at `offset`. Returns as end_write() does.
   Result<OutChunkPtr> adopt(Slot& slot, std::uint64_t offset) STDCHK_REQUIRES(engine_lock);
   Status truncate(std::uint64_t size_bytes) STDCHK_REQUIRES(engine_lock);
+  /// Takes the bytes in [from, to) away; see File::punch().
+  Status punch(std::uint64_t from, std::uint64_t to) STDCHK_REQUIRES(engine_lock);
   /// Notes a new opener. When all openers only append, commits move what was appended behind the
   /// newest version.
   void note_opener(bool appends) STDCHK_REQUIRES(engine_lock) {

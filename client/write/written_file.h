@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "client/read/version_map.h"
@@ -11,7 +13,7 @@
 namespace stdchk::client {
 
 /// A WrittenFile is the file as a session has changed it: the written ranges over the base version,
-/// and the size.
+/// its holes there, and the size.
 ///
 /// Threads: one at a time (the engine's lock).
 class WrittenFile {
@@ -52,11 +54,46 @@ class WrittenFile {
     }
     size_ = size_bytes;
   }
+  /// The ranges where the base version has lost its bytes: by offset, the end. Ranges that touch are
+  /// joined.
+  using Holes = std::map<std::uint64_t, std::uint64_t>;
+  const Holes& holes() const { return holes_; }
+  /// Requires from < to. Removes the bytes [from, to): the overlay and the base lose them.
+  template <class Removed>
+  void punch(std::uint64_t from, std::uint64_t to, Removed removed) {
+    dirty_ = true;
+    overlay_.erase(from, to, removed);
+    auto next = holes_.upper_bound(to);
+    while (next != holes_.begin()) {
+      const auto before = std::prev(next);
+      if (before->second < from) break;
+      from = std::min(from, before->first);
+      to = std::max(to, before->second);
+      next = holes_.erase(before);
+    }
+    holes_.emplace_hint(next, from, to);
+  }
+  struct HoleRun {
+    bool is_hole = false;
+    std::uint64_t length = 0;
+  };
+  /// Says whether the base version has lost its byte at `offset`, and for how many of the next
+  /// `length` bytes this is so.
+  HoleRun hole_at(std::uint64_t offset, std::uint64_t length) const {
+    const auto next = holes_.upper_bound(offset);
+    if (next != holes_.begin()) {
+      const std::uint64_t end = std::prev(next)->second;
+      if (end > offset) return {true, std::min(length, end - offset)};
+    }
+    if (next != holes_.end()) length = std::min(length, next->first - offset);
+    return {false, length};
+  }
   /// Moves the end of the file for an append.
   void extend(std::uint64_t bytes) { size_ += bytes; }
   /// The content is committed: it becomes the base.
   void committed(std::uint64_t size_bytes) {
     overlay_.clear();
+    holes_.clear();
     size_ = size_bytes;
     cut_ = kNoCut;
     set_size_ = false;
@@ -66,6 +103,7 @@ class WrittenFile {
   /// Drops the references to chunks and to the base version.
   void clear() {
     overlay_.clear();
+    holes_.clear();
     base_.reset();
   }
   /// The map of the base version; fetched if necessary.
@@ -76,6 +114,7 @@ class WrittenFile {
 
  private:
   Overlay overlay_;
+  Holes holes_;
   std::uint64_t size_;
   bool dirty_;
   bool set_size_ = false;

@@ -55,6 +55,7 @@ inline constexpr std::size_t kPolicySettingsMax = 64;         ///< of one folder
 inline constexpr std::size_t kDrainedSetsMax = 16;            ///< that a folder remembers
 inline constexpr std::uint32_t kDrainedPartBytes = kMiB;      ///< read at once from a long chunk
 inline constexpr std::size_t kDrainChecksMax = 48;            ///< files in one check
+inline constexpr std::size_t kHolesMax = 1024;                ///< holes in a commit
 inline constexpr std::size_t kListItemsMax = 4096;            ///< in any other list of a message
 inline constexpr std::size_t kPeerQueueBytesMax = 32 * kMiB;  ///< waiting to be sent on one link
 

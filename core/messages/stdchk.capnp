@@ -39,6 +39,7 @@ using Chunk = Values.Chunk;
 using ChunkMap = Values.ChunkMap;
 using Extent = Values.Extent;
 using Grant = Values.Grant;
+using Hole = Values.Hole;
 
 # ---- properties of requests --------------------------------------------------------------------
 
@@ -769,6 +770,8 @@ struct Commit $title("commit") $kind(ofSession) $route(clientToManager) {
   appends @13 :Bool;
   # The session only appends: its bytes at and above `appendFrom` go to the end of the newest version.
   appendFrom @14 :UInt64;  # the size of the file when the session began to append
+  holes @15 :List(Hole) $max("kHolesMax");
+  # First drop the bytes of the base in these ranges, too. They ascend, and do not overlap.
   struct Reply {
     attributes @0 :Attributes;
     conflicts @1 :UInt32;  # slices of others that this commit overwrote since its base

@@ -82,6 +82,12 @@ struct Slice {
   chunk @3 :UInt32;  # index into the map's chunks
 }
 
+struct Hole {
+  # A Hole is a range of a file that loses its bytes.
+  offset @0 :UInt64;
+  length @1 :UInt64;
+}
+
 struct ChunkMap $Say.holds("is_consistent") {
   # A ChunkMap is the content of a file's version, or a part of this content. Slices ascend and do not
   # overlap. Bytes without a slice read as zeros.

@@ -50,6 +50,11 @@ struct Slice $type("stdchk::Slice") {
   chunk @3 :UInt32;
 }
 
+struct Hole $type("stdchk::Hole") {
+  offset @0 :UInt64;
+  length @1 :UInt64;
+}
+
 struct ChunkMap $type("stdchk::ChunkMap") {
   chunks @0 :List(Chunk);
   slices @1 :List(Slice);
@@ -101,8 +106,8 @@ struct AddBenefactor {
 }
 
 struct CommitVersion {
-  # Commits a new version of a file. Its map is the newest map, cut at `cut_bytes` if `cut_before`, overlaid
-  # with `written`. Its size is `size_bytes` if `set_size`, otherwise at least that. The copies of each chunk
+  # Commits a new version of a file. Its map is the newest map, cut at `cut_bytes` if `cut_before`, without the
+  # bytes in `holes`, overlaid with `written`. Its size is `size_bytes` if `set_size`, otherwise at least that. The copies of each chunk
   # are those that the table holds afterwards.
   file @0 :UInt64 $type("FileId");
   create @1 :NewName $Say.optional;  # absent: the file already has its name
@@ -126,6 +131,7 @@ struct CommitVersion {
   # For each chunk of `written` the benefactor on its writer's node, if the image is placed by node; 0: none.
   # Chunks with equal names and different homes are different chunks. Shorter than the chunks: no more homes.
   partial @16 :Bool;  # the session goes on, and may write more of this member of a set (fsync)
+  holes @17 :List(Hole);  # ascend, and do not overlap
 }
 
 struct AddDirectory {

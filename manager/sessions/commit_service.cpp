@@ -46,6 +46,11 @@ void append(CommitVersion& command, std::uint64_t from, std::uint64_t end) {
     moved.push_back(slice);
   }
   command.written.slices = std::move(moved);
+  // Behind `from` the session's own bytes moved. The others' bytes there stay.
+  for (Hole& hole : command.holes) {
+    if (hole.offset < from) hole.length = std::min(hole.length, from - hole.offset);
+  }
+  std::erase_if(command.holes, [from](const Hole& hole) { return hole.offset >= from; });
   if (command.size_bytes >= from) command.size_bytes += distance;
 }
 
@@ -388,6 +393,7 @@ CommitVersion CommitService::command_of(SessionRecord& session, const msg::Commi
   }
   command.cut_before = session.truncate || request.cut_before;
   command.cut_bytes = session.truncate ? 0 : request.cut_bytes;
+  command.holes = request.holes;
   command.set_size = request.set_size;
   command.size_bytes = request.size_bytes;
   command.mtime_ns = request.mtime_ns;

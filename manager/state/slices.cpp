@@ -23,6 +23,23 @@ PackedSlices cut(const PackedSlices& base, std::uint64_t size_bytes) {
   return out;
 }
 
+PackedSlices without(const PackedSlices& base, const std::vector<Hole>& holes) {
+  PackedSlices out;
+  out.reserve(base.size() + holes.size());
+  auto next = holes.begin();
+  for (const PackedSlice& slice : base) {
+    std::uint64_t from = slice.file_offset;
+    while (next != holes.end() && next->offset + next->length <= from) ++next;
+    // A hole may begin before the slice, or end behind it: then it concerns other slices, too.
+    for (auto hole = next; hole != holes.end() && hole->offset < slice.end(); ++hole) {
+      if (from < hole->offset) out.push_back(part(slice, from, hole->offset));
+      from = hole->offset + hole->length;
+    }
+    if (from < slice.end()) out.push_back(part(slice, from, slice.end()));
+  }
+  return out;
+}
+
 PackedSlices overlay(const PackedSlices& base, const PackedSlices& top) {
   PackedSlices out;
   out.reserve(base.size() + top.size());
@@ -53,6 +70,16 @@ bool well_formed(const PackedSlices& slices) {
     if (slice.length == 0 || slice.file_offset < end) return false;
     if (slice.file_offset > limits::kFileBytesMax - slice.length) return false;
     end = slice.end();
+  }
+  return true;
+}
+
+bool well_formed(const std::vector<Hole>& holes) {
+  std::uint64_t end = 0;
+  for (const Hole& hole : holes) {
+    if (hole.length == 0 || hole.offset < end || hole.length > limits::kFileBytesMax) return false;
+    if (hole.offset > limits::kFileBytesMax - hole.length) return false;
+    end = hole.offset + hole.length;
   }
   return true;
 }

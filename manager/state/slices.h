@@ -22,6 +22,8 @@ using PackedSlices = std::vector<PackedSlice>;
 
 /// Returns `base` without the bytes at and above `size_bytes`.
 PackedSlices cut(const PackedSlices& base, std::uint64_t size_bytes);
+/// Returns `base` without the bytes in `holes`, exact to the byte.
+PackedSlices without(const PackedSlices& base, const std::vector<Hole>& holes);
 /// Lays `top` over `base`, exact to the byte. An uncovered rest of a base slice becomes one or two
 /// slices.
 PackedSlices overlay(const PackedSlices& base, const PackedSlices& top);
@@ -30,6 +32,9 @@ PackedSlice part(const PackedSlice& slice, std::uint64_t from, std::uint64_t to)
 /// Returns true when slices ascend, do not overlap, are not empty and end below
 /// limits::kFileBytesMax.
 bool well_formed(const PackedSlices& slices);
+/// Returns true when holes ascend, do not overlap, are not empty and end below
+/// limits::kFileBytesMax.
+bool well_formed(const std::vector<Hole>& holes);
 std::uint64_t covered_bytes(const PackedSlices& slices);
 
 }  // namespace stdchk::manager

@@ -10,6 +10,7 @@ namespace stdchk::manager {
 
 Result<VersionCommands::Target> VersionCommands::check(const CommitVersion& command) {
   STDCHK_TRY(check_map(command.written));
+  if (!well_formed(command.holes)) return fail(Code::kInvalidArgument, "manager.commit");
   if (command.size_bytes > limits::kFileBytesMax) return fail(Code::kTooLarge, "manager.commit");
   Target target;
   target.file = files_.find(command.file);
@@ -95,13 +96,13 @@ void VersionCommands::count_history(const CommitVersion& command, const File& fi
   catalog_.history.stored_bytes += written.added_bytes;
 }
 
-/// Returns the file's next version: its newest one with the written slices over it. The caller sets
-/// `written`. A file with a name takes the next commit number.
+/// Returns the file's next version: its newest one, without the holes, and with the written slices
+/// over it. The caller sets `written`. A file with a name takes the next commit number.
 VersionData VersionCommands::next_version(const CommitVersion& command, const File& file,
                                           const ContentTable::Resolved& written) {
   const VersionData& newest = file.newest;
-  const PackedSlices base =
-      command.cut_before ? cut(newest.slices, command.cut_bytes) : newest.slices;
+  PackedSlices base = command.cut_before ? cut(newest.slices, command.cut_bytes) : newest.slices;
+  if (!command.holes.empty()) base = without(base, command.holes);
   const std::uint64_t base_size =
       command.cut_before ? std::min(newest.size_bytes, command.cut_bytes) : newest.size_bytes;
   VersionData next;

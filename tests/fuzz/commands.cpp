@@ -100,6 +100,12 @@ CommitVersion commit(Choices& choices) {
   made.naming = static_cast<NamingState>(made.replacing % 4);
   made.partial = choices.flag();
   made.homes = homes(choices);
+  std::uint64_t end = 0;
+  for (unsigned i = choices.below(4); i > 0; --i) {
+    const Hole hole{end + number(choices, 100), number(choices, 100)};
+    end = hole.offset + hole.length;
+    made.holes.push_back(hole);
+  }
   return made;
 }
 

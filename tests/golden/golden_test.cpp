@@ -69,6 +69,7 @@ std::vector<manager::Command> before_held() {
           if constexpr (requires { one.held; }) one.held = false;
           if constexpr (requires { one.counts; }) one.counts = false;
           if constexpr (requires { one.partial; }) one.partial = false;
+          if constexpr (requires { one.holes; }) one.holes.clear();
           if constexpr (requires { one.homes; }) one.homes.clear();
           if constexpr (requires { one.staged; }) {
             one.staged = false;
@@ -138,6 +139,14 @@ TEST_CASE("a Commit of a client that does not know of appends leaves bytes where
   const auto& request = std::get<msg::RequestEnvelope>(*read);
   CHECK(std::get<msg::Commit>(request.body).size_bytes > 0);
   CHECK_FALSE(std::get<msg::Commit>(request.body).appends);
+}
+
+TEST_CASE("a Commit of a client that does not know of holes has none") {
+  const auto read = msg::decode(unhex(read_lines("messages_older.txt").at("commit_before_holes")));
+  REQUIRE(read.has_value());
+  const auto& request = std::get<msg::RequestEnvelope>(*read);
+  CHECK(std::get<msg::Commit>(request.body).append_from > 0);
+  CHECK(std::get<msg::Commit>(request.body).holes.empty());
 }
 
 TEST_CASE("DrainPieces of a manager that sends no owner of the earlier version has none") {
@@ -414,6 +423,14 @@ TEST_CASE("chunks of before images were placed by node have no homes") {
   REQUIRE(file.has_value());
   CHECK(std::get<manager::RestoreFile>(*file).drained_sets.size() == 2);
   CHECK(std::get<manager::RestoreFile>(*file).homes.empty());
+}
+
+TEST_CASE("a commit of before there were holes has none") {
+  const auto read =
+      manager::decode_command(unhex(read_lines("journal_older.txt").at("commit_before_holes")));
+  REQUIRE(read.has_value());
+  CHECK(std::get<manager::CommitVersion>(*read).partial);
+  CHECK(std::get<manager::CommitVersion>(*read).holes.empty());
 }
 
 TEST_CASE("a version of before drained ones were loaded into memory is one of new content") {

@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from conftest import drop_caches
+from conftest import drop_caches, restart_manager
 from processes import PATIENCE, wait_until
 
 MIB = 1 << 20
@@ -123,29 +123,130 @@ def open_by_handle(mount, handle):
         os.close(folder)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="open_by_handle_at(2) is root's")
-def test_a_handle_opens_a_file_as_long_as_the_kernel_knows_it(pool):
+handles_are_roots = pytest.mark.skipif(os.geteuid() != 0, reason="open_by_handle_at(2) is root's")
+
+
+def read_by_handle(mount, handle):
+    with open(open_by_handle(mount, handle), "rb") as file:
+        return file.read()
+
+
+def is_stale(mount, handle):
+    try:
+        os.close(open_by_handle(mount, handle))
+    except OSError as error:
+        assert error.errno in (errno.ESTALE, errno.ENOENT)
+        return True
+    return False
+
+
+@handles_are_roots
+def test_a_handle_opens_its_file_until_the_file_is_removed(pool):
     pool.up(benefactors=1, memory="64M", drain=False)
     content = os.urandom(MIB)
-    (pool.mount / "f").write_bytes(content)
-    keeper = os.open(pool.mount / "f", os.O_RDONLY)
-    handle = handle_of(pool.mount / "f")
-    drop_caches()
-    with open(open_by_handle(pool.mount, handle), "rb") as file:
-        assert file.read() == content
-    os.close(keeper)
-
-    def is_stale():
+    file = pool.mount / "f"
+    file.write_bytes(content)
+    handle = handle_of(file)
+    for _ in range(3):
         drop_caches()
-        try:
-            os.close(open_by_handle(pool.mount, handle))
-        except OSError as error:
-            assert error.errno == errno.ESTALE
-            return True
-        return False
+        assert read_by_handle(pool.mount, handle) == content
+    # Other versions, another name and a second name are the same file.
+    for step in ("write", "rename", "link", "unlink"):
+        if step == "write":
+            content = os.urandom(MIB // 2)
+            file.write_bytes(content)
+        elif step == "rename":
+            file = file.rename(pool.mount / "g")
+        elif step == "link":
+            os.link(file, pool.mount / "h")
+        else:
+            file.unlink()
+            file = pool.mount / "h"
+        drop_caches()
+        assert read_by_handle(pool.mount, handle) == content, step
+    # A write through a handle is seen under the name.
+    folder = os.open(pool.mount, os.O_RDONLY)
+    drop_caches()
+    fd = LIBC.open_by_handle_at(folder, handle, os.O_WRONLY | os.O_APPEND)
+    assert fd >= 0
+    assert os.write(fd, b"more") == 4
+    os.close(fd)
+    os.close(folder)
+    assert file.read_bytes() == content + b"more"
+    assert read_by_handle(pool.mount, handle) == content + b"more"
+    # An open file without a name has its handle as long as it is open, also if the open came by another version.
+    for step in range(3):
+        content += b"%d" % step
+        file.write_bytes(content + b"more")
+    with open(file, "rb") as keeper:
+        file.unlink()
+        drop_caches()
+        assert read_by_handle(pool.mount, handle) == content + b"more"
+        assert os.fstat(keeper.fileno()).st_nlink == 0
+    drop_caches()
+    assert is_stale(pool.mount, handle)
+    # Another file does not get the handle's number.
+    for i in range(50):
+        (pool.mount / f"new-{i}").write_bytes(b"x")
+    assert is_stale(pool.mount, handle)
 
-    wait_until(is_stale, "the end of the handle", 30)
-    assert (pool.mount / "f").read_bytes() == content
+
+@handles_are_roots
+def test_a_handle_of_a_directory_finds_the_way_to_the_root(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    deep = pool.mount / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    (deep / "f").write_bytes(b"x")
+    handles = {path: handle_of(path) for path in (pool.mount, pool.mount / "a", deep)}
+    (pool.mount / "a").rename(pool.mount / "moved")
+    drop_caches()
+    moved = pool.mount / "moved" / "b" / "c"
+    fd = open_by_handle(pool.mount, handles[deep])
+    assert os.readlink(f"/proc/self/fd/{fd}") == str(moved)
+    assert os.listdir(fd) == ["f"]
+    above = os.open("..", os.O_RDONLY, dir_fd=fd)
+    assert os.fstat(above).st_ino == moved.parent.stat().st_ino
+    os.close(above)
+    os.close(fd)
+    fd = open_by_handle(pool.mount, handles[pool.mount])
+    assert os.listdir(fd) == ["moved"]
+    os.close(fd)
+    (moved / "f").unlink()
+    moved.rmdir()
+    drop_caches()
+    assert is_stale(pool.mount, handles[deep])
+    assert not is_stale(pool.mount, handles[pool.mount / "a"])
+
+
+@handles_are_roots
+def test_a_handle_opens_its_file_on_another_mount_and_after_a_restart(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    (pool.mount / "folder").mkdir()
+    handles = {}
+    for i in range(20):
+        file = pool.mount / "folder" / f"f{i}"
+        file.write_bytes(b"%d" % i)
+        handles[i] = handle_of(file)
+    for i, handle in handles.items():
+        assert read_by_handle(there, handle) == b"%d" % i
+    (there / "folder" / "f0").unlink()
+    wait_until(lambda: is_stale(pool.mount, handles[0]), "the end of the handle")
+    # The other mount has written the file, and this mount had a version in its cache.
+    (there / "folder" / "f1").write_bytes(b"other")
+    drop_caches()
+    assert read_by_handle(pool.mount, handles[1]) == b"other"
+    # A file that is open for writing has one node. Its handle reads what was written.
+    with open(pool.mount / "folder" / "f2", "r+b", buffering=0) as writer:
+        writer.write(b"new")
+        drop_caches()
+        assert read_by_handle(pool.mount, handles[2]) == b"new"
+    pool.kill("manager")
+    restart_manager(pool)
+    drop_caches()
+    assert read_by_handle(pool.mount, handles[3]) == b"3"
+    later = pool.mount_by_hand("later")
+    assert read_by_handle(later, handles[4]) == b"4"
 
 
 def test_an_open_file_may_get_all_free_space(pool):
@@ -182,3 +283,150 @@ def test_posix_fallocate_checks_the_room_and_reserves_none(pool):
     with contextlib.suppress(OSError):
         os.close(files[1])
     assert (pool.mount / "a").read_bytes() == noise
+
+
+def data_ranges(fd):
+    """The ranges of the file that have data, by lseek(2)."""
+    ranges, at, end = [], 0, os.fstat(fd).st_size
+    while at < end:
+        try:
+            begin = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as none_left:
+            assert none_left.errno == errno.ENXIO
+            break
+        at = os.lseek(fd, begin, os.SEEK_HOLE)
+        ranges.append((begin, at))
+    return ranges
+
+
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
+LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def fallocate(fd, mode, offset, length):
+    if LIBC.fallocate(fd, mode, offset, length) != 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+@pytest.mark.parametrize("chunking", ["fixed", "content"])
+def test_a_punched_hole_is_a_hole(pool, chunking):
+    pool.up("--chunking", chunking, benefactors=1, memory="128M", drain=False)
+    there = pool.mount_by_hand("there")
+    file = pool.mount / "f"
+    content = bytearray(random.Random(3).randbytes(8 * MIB + 77))
+    file.write_bytes(content)
+
+    def punch(fd, mode, offset, length):
+        fallocate(fd, mode, offset, length)
+        end = min(offset + length, len(content))
+        content[offset:end] = bytes(end - offset)
+
+    fd = os.open(file, os.O_RDWR)
+    punch(fd, PUNCH_HOLE | KEEP_SIZE, MIB + 4096, 2 * MIB)
+    assert os.pread(fd, len(content), 0) == content
+    assert data_ranges(fd) == [(0, MIB + 4096), (3 * MIB + 4096, len(content))]
+    # Bytes that are only in the kernel's pages, or not yet committed, go away, too.
+    new = os.urandom(MIB)
+    os.pwrite(fd, new, 2 * MIB)
+    content[2 * MIB : 3 * MIB] = new
+    punch(fd, PUNCH_HOLE | KEEP_SIZE, 2 * MIB + 8192, 12288)
+    punch(fd, ZERO_RANGE | KEEP_SIZE, 5 * MIB + 1, MIB)
+    holes = [(0, MIB + 4096), (2 * MIB, 2 * MIB + 8192), (2 * MIB + 20480, 3 * MIB),
+             (3 * MIB + 4096, 5 * MIB + 1), (6 * MIB + 1, len(content))]
+    assert data_ranges(fd) == holes
+    assert os.pread(fd, len(content), 0) == content
+    os.close(fd)
+    # Written bytes lie over the hole. The end of the file may be a hole, and grow.
+    with open(file, "r+b", buffering=0) as again:
+        assert data_ranges(again.fileno()) == holes
+        again.seek(2 * MIB + 9000)
+        again.write(b"written")
+        content[2 * MIB + 9000 : 2 * MIB + 9007] = b"written"
+        punch(again.fileno(), PUNCH_HOLE | KEEP_SIZE, 7 * MIB, 9 * MIB)
+        assert os.fstat(again.fileno()).st_size == len(content)
+        fallocate(again.fileno(), ZERO_RANGE, 8 * MIB, 2 * MIB)
+        content.extend(bytes(10 * MIB - len(content)))
+    drop_caches()
+    assert file.read_bytes() == content
+    with open(file, "rb") as reader:
+        assert data_ranges(reader.fileno())[-1] == (6 * MIB + 1, 7 * MIB)
+    wait_until(lambda: (there / "f").stat().st_size == len(content), "the size on the other mount")
+    with open(there / "f", "rb") as reader:
+        assert reader.read() == content
+    # A hole gives its space back.
+    used = os.stat(file).st_blocks
+    with open(file, "r+b", buffering=0) as again:
+        punch(again.fileno(), PUNCH_HOLE | KEEP_SIZE, 0, 10 * MIB)
+    drop_caches()
+    assert used > os.stat(file).st_blocks == 0
+    assert file.read_bytes() == content
+
+
+def test_many_holes_and_large_holes(pool):
+    pool.up(benefactors=1, memory="128M", drain=False)
+    file = pool.mount / "f"
+    block = 4096
+    count = 3000
+    # A commit has 1,024 holes at most. The next ones are zeros.
+    file.write_bytes(b"x" * (count * block))
+    with open(file, "r+b", buffering=0) as out:
+        for i in range(0, count, 2):
+            fallocate(out.fileno(), PUNCH_HOLE | KEEP_SIZE, i * block, block)
+    expected = b"".join(bytes(block) if i % 2 == 0 else b"x" * block for i in range(count))
+    drop_caches()
+    assert file.read_bytes() == expected
+    # A call that writes zeros writes 1 GiB at most. A hole has no such limit.
+    with open(file, "r+b", buffering=0) as out:
+        out.truncate(1 << 40)
+        out.seek((1 << 40) - 1)
+        out.write(b"e")
+        fallocate(out.fileno(), PUNCH_HOLE | KEEP_SIZE, block, (1 << 40) - 2 * block)
+    drop_caches()
+    with open(file, "rb") as reader:
+        ranges = data_ranges(reader.fileno())
+        assert all(begin < block or begin >= (1 << 40) - block for begin, _ in ranges)
+        reader.seek(-1, os.SEEK_END)
+        assert reader.read() == b"e"
+
+
+def test_a_hole_beside_appends_of_another_mount(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    file = pool.mount / "log"
+    file.write_bytes(b"a" * MIB)
+    wait_until((there / "log").exists, "the file on the other mount")
+    mine = os.open(file, os.O_WRONLY | os.O_APPEND)
+    theirs = os.open(there / "log", os.O_WRONLY | os.O_APPEND)
+    os.write(mine, b"mine")
+    os.write(theirs, b"theirs")
+    os.close(theirs)
+    fallocate(mine, PUNCH_HOLE | KEEP_SIZE, MIB // 2, MIB // 4)
+    os.close(mine)
+    assert file.read_bytes() == b"a" * (MIB // 2) + bytes(MIB // 4) + b"a" * (MIB // 4) + b"theirsmine"
+
+
+def test_holes_outlive_the_manager(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    file = pool.mount / "f"
+    file.write_bytes(b"x" * (4 * MIB))
+    with open(file, "r+b", buffering=0) as out:
+        fallocate(out.fileno(), PUNCH_HOLE | KEEP_SIZE, MIB, MIB)
+    # A process of its own: a fork of this process would close the file, and wait for the manager.
+    code = """if True:
+        import ctypes, os, sys
+        file = os.open(sys.argv[1], os.O_RDWR)
+        assert ctypes.CDLL(None).fallocate(file, 3, ctypes.c_int64(3 << 20), ctypes.c_int64(4096)) == 0
+        print(flush=True)
+        input()
+        os.close(file)"""
+    writer = subprocess.Popen([sys.executable, "-c", code, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    writer.stdout.readline()
+    pool.kill("manager")
+    restart_manager(pool)
+    # The session goes on with the new manager, with its hole.
+    writer.communicate(b"\n", timeout=60 * PATIENCE)
+    assert writer.returncode == 0
+    drop_caches()
+    assert file.read_bytes() == b"x" * MIB + bytes(MIB) + b"x" * MIB + bytes(4096) + b"x" * (MIB - 4096)
+    with open(file, "rb") as reader:
+        assert data_ranges(reader.fileno()) == [(0, MIB), (2 * MIB, 3 * MIB), (3 * MIB + 4096, 4 * MIB)]

@@ -1,9 +1,12 @@
 #include "client/write/overlay.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <vector>
 
 #include "client/write/window.h"
+#include "client/write/written_file.h"
 #include "core/base/clock.h"
 #include "tests/support/catch.h"
 
@@ -11,6 +14,38 @@ namespace stdchk::client {
 namespace {
 
 void nothing(const Piece&, std::uint64_t) {}
+
+TEST_CASE("holes of the base are joined, and found at each byte") {
+  constexpr std::uint64_t kSpace = 300;
+  Prng random(7);
+  for (int round = 0; round < 200; ++round) {
+    WrittenFile file(kSpace, false, false);
+    std::vector<bool> model(kSpace, false);
+    for (int i = 0; i < 30; ++i) {
+      const std::uint64_t from = random.below(kSpace);
+      const std::uint64_t to = from + 1 + random.below(std::min<std::uint64_t>(40, kSpace - from));
+      file.punch(from, to, nothing);
+      std::fill(model.begin() + static_cast<std::ptrdiff_t>(from),
+                model.begin() + static_cast<std::ptrdiff_t>(to), true);
+    }
+    std::uint64_t before = 0;
+    for (const auto& [from, to] : file.holes()) {
+      CHECK(from < to);
+      CHECK((before == 0 || before < from));
+      before = to;
+    }
+    for (std::uint64_t at = 0; at < kSpace;) {
+      const auto run = file.hole_at(at, kSpace - at);
+      REQUIRE(run.length > 0);
+      for (const std::uint64_t end = at + run.length; at < end; ++at) {
+        REQUIRE(model[at] == run.is_hole);
+      }
+    }
+    CHECK(file.dirty());
+    file.committed(kSpace);
+    CHECK(file.holes().empty());
+  }
+}
 
 TEST_CASE("the last write of each byte wins, whatever the order and sizes") {
   constexpr std::uint64_t kSpace = 400;

@@ -1,6 +1,7 @@
 #include "manager/state/slices.h"
 
 #include "core/base/clock.h"
+#include "core/base/limits.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -62,4 +63,41 @@ TEST_CASE("slices that overlap, are empty or overflow are not well formed") {
   CHECK_FALSE(well_formed({{8, 4, 0, 1}, {0, 4, 0, 2}}));
   CHECK_FALSE(well_formed({{0, 0, 0, 1}}));
   CHECK_FALSE(well_formed({{~std::uint64_t{0} - 2, 4, 0, 1}}));
+}
+
+TEST_CASE("without holes, each byte outside of them is as before") {
+  stdchk::Prng prng(5);
+  for (int round = 0; round < 3000; ++round) {
+    ChunkIndex next = 0;
+    const PackedSlices base = random_slices(prng, next, 60);
+    std::vector<stdchk::Hole> holes;
+    for (std::uint64_t at = prng.below(20); at < 60; at += prng.below(20)) {
+      const std::uint64_t length = 1 + prng.below(15);
+      holes.push_back({at, length});
+      at += length;
+    }
+    REQUIRE(well_formed(holes));
+    Bytes expected(100, {kNoChunk, 0});
+    paint(expected, base);
+    for (const stdchk::Hole& hole : holes) {
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(hole.offset), hole.length,
+                  std::pair{kNoChunk, std::uint32_t{0}});
+    }
+    const PackedSlices left = without(base, holes);
+    REQUIRE(well_formed(left));
+    Bytes bytes(100, {kNoChunk, 0});
+    paint(bytes, left);
+    REQUIRE(bytes == expected);
+  }
+}
+
+TEST_CASE("holes must ascend, and end below the largest size of a file") {
+  using Holes = std::vector<stdchk::Hole>;
+  constexpr std::uint64_t kMax = stdchk::limits::kFileBytesMax;
+  CHECK(well_formed(Holes{}));
+  CHECK(well_formed(Holes{{0, 5}, {5, 5}, {kMax - 1, 1}}));
+  CHECK_FALSE(well_formed(Holes{{0, 0}}));
+  CHECK_FALSE(well_formed(Holes{{0, 6}, {5, 5}}));
+  CHECK_FALSE(well_formed(Holes{{kMax, 1}}));
+  CHECK_FALSE(well_formed(Holes{{1, ~std::uint64_t{0}}}));
 }

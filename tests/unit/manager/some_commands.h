@@ -37,6 +37,7 @@ inline std::vector<Command> one_of_each() {
   commit.same_as = 6;
   commit.homes = {{4}};
   commit.partial = true;
+  commit.holes = {{100, 50}, {300, 1}};
   RestoreFile restore;
   restore.attributes = {{11}, FileType::kRegular, 0600, 1, 2, 1, 500, 0, 3, 4, 5, 6};
   restore.attributes.naming = NamingState::kOn;

@@ -136,6 +136,31 @@ TEST_CASE("a pending file renamed over a committed one replaces it with its comm
   CHECK(state.file({10}) == nullptr);
 }
 
+TEST_CASE("a commit takes the bytes of its holes away, then the written goes over them") {
+  State state;
+  REQUIRE(state.apply(create({10}, "a", chunk_at(1))));
+  const std::uint64_t size = state.version({10}, 0)->size_bytes;
+  CommitVersion commit = write({10}, 150, chunk_at(2, 10));
+  commit.holes = {{100, 100}, {300, 50}};
+  REQUIRE(state.apply(commit));
+  const ChunkMap map = state.contents().map_page(*state.version({10}, 0), 0, 10);
+  REQUIRE(map.slices.size() == 4);
+  CHECK(map.slices[0] == Slice{0, 100, 0, 0});
+  CHECK(map.slices[1] == Slice{150, 10, 0, 1});
+  CHECK(map.slices[2] == Slice{200, 100, 200, 0});
+  CHECK(map.slices[3].file_offset == 350);
+  CHECK(state.version({10}, 0)->size_bytes == size);
+  // Without its last bytes the chunk's space is free.
+  CommitVersion all = commit;
+  all.written = {};
+  all.holes = {{0, size}};
+  REQUIRE(state.apply(all));
+  CHECK(state.version({10}, 0)->slices.empty());
+  CHECK(state.version({10}, 0)->size_bytes == size);
+  all.holes = {{5, 5}, {0, 5}};
+  CHECK(state.apply(all).error().code == Code::kInvalidArgument);
+}
+
 TEST_CASE(
     "truncation inside a session drops the base above the cut, then the written goes over it") {
   State state;
