@@ -68,6 +68,9 @@ struct Owner {
   std::uint32_t mode = 0644;
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
+  /// The mode before the caller's umask was applied, for directories with a default access list.
+  /// 0: no umask was applied to `mode`.
+  std::uint32_t unmasked = 0;
 };
 
 /// Figures of one session, from open to close, for OT and AT (observed and achieved throughput).

@@ -341,6 +341,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create_at_manager(FileId paren
   request.mode = owner.mode;
   request.uid = owner.uid;
   request.gid = owner.gid;
+  request.unmasked = owner.unmasked;
   auto file = open_session(std::move(request), flags);
   // The name exists after all: drop a negative cache entry for it.
   if (!file.has_value() && file.error().code == Code::kExists) forget(parent, name, FileId{});

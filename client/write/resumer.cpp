@@ -5,6 +5,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/policy/access_list.h"
 
 namespace stdchk::client {
 
@@ -145,6 +146,11 @@ void Resumer::changed(const msg::SetXattr& change) {
     xattrs_.erase(change.name);
   } else {
     xattrs_[change.name] = change.value;
+    const auto list = AccessList::parse(change.value);
+    if (change.name == kXattrAccessList && list) {
+      std::uint32_t& mode = parts_.core.attributes.mode;
+      mode = (mode & ~std::uint32_t{0777}) | list->mode();
+    }
   }
   changed_ = true;
 }

@@ -320,6 +320,7 @@ struct MakeDirectory $title("mkdir") $kind(changesNames) $route(clientToManager)
   mode @3 :UInt32;
   uid @4 :UInt32;
   gid @5 :UInt32;
+  unmasked @6 :UInt32;  # the mode before the umask was applied, for a directory with a default access list; 0: `mode`
   struct Reply {
     attributes @0 :Attributes;
   }
@@ -354,6 +355,7 @@ struct MakeNode $title("mknod") $kind(changesNames) $route(clientToManager) {
   uid @5 :UInt32;
   gid @6 :UInt32;
   device @7 :UInt32;  # of a device: its number; otherwise 0
+  unmasked @8 :UInt32;  # as in MakeDirectory
   struct Reply {
     attributes @0 :Attributes;
   }
@@ -698,6 +700,7 @@ struct OpenSession $title("open") $kind(opens) $route(clientToManager) {
   number @12 :UInt64 $type("FileId");
   # To create in a directory that the client holds: the number of the file, of LeaseDirectory. None: the manager
   # chooses it.
+  unmasked @13 :UInt32;  # to create: as in MakeDirectory
   struct Reply {
     session @0 :UInt64 $type("SessionId");
     created @1 :Bool;

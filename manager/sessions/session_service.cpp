@@ -10,6 +10,7 @@
 #include "manager/drain/drainable_name.h"
 #include "manager/sessions/lease_terms.h"
 #include "manager/sessions/session_number.h"
+#include "manager/state/access_lists.h"
 
 namespace stdchk::manager {
 namespace {
@@ -50,10 +51,15 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
   }
   created = true;
   const std::int64_t wall = pool_.wall_ns();
-  return state_.pending().make(
-      request.number ? request.number : FileId{pool_.next_id()},
-      NewName{request.parent, request.name, request.mode, request.uid, request.gid, wall, {}},
-      client.id, wall);
+  return state_.pending().make(request.number ? request.number : FileId{pool_.next_id()},
+                               NewName{request.parent,
+                                       request.name,
+                                       mode_for_new(*directory, request.mode, request.unmasked),
+                                       request.uid,
+                                       request.gid,
+                                       wall,
+                                       {}},
+                               client.id, wall);
 }
 
 /// Returns true when all chunks of the version have the session's home. The session may refer to

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "manager/state/access_lists.h"
+
 namespace stdchk::manager {
 namespace {
 
@@ -30,6 +32,7 @@ Result<const File*> PendingNames::make(FileId id, const NewName& name, ClientId 
     return fail(Code::kInvalidArgument, "manager.latest");
   }
   File& made = files_.add(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
+  inherit_lists(*parent, made);
   made.pending = std::make_unique<PendingName>(PendingName{name.parent, name.name, {viewer}});
   parent->as_directory.pending_children.emplace(name.name, id);
   return &made;

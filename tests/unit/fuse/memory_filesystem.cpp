@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "core/base/limits.h"
+#include "core/policy/access_list.h"
 
 namespace stdchk::test {
 namespace {
@@ -531,6 +532,8 @@ Status MemoryFilesystem::set_xattr(const msg::SetXattr& change) {
   std::scoped_lock lock(pool_->mutex);
   auto file = pool_->find(change.file);
   if (!file) return fail(Code::kNotFound, "memory.setxattr");
+  // Only the manager has the rules of access lists.
+  if (is_access_list(change.name)) return fail(Code::kUnsupported, "memory.setxattr");
   bool has = file->xattrs.contains(change.name);
   if (change.remove) {
     if (!has) return fail(Code::kNoAttribute, "memory.setxattr");

@@ -276,6 +276,21 @@ TEST_CASE("a directory that others use is not leased") {
     REQUIRE(first.call(msg::SetXattr{first.id, kRootFile, "user.stdchk.rule.set", "directory"}));
     CHECK_FALSE(first.lease(directory));
   }
+  SECTION("what is made in it gets access lists") {
+    const std::string list(
+        "\2\0\0\0\1\0\7\0\xff\xff\xff\xff\4\0\5\0\xff\xff\xff\xff\40\0\0\0\xff\xff\xff\xff", 28);
+    const std::string name(kXattrDefaultList);
+    REQUIRE(first.call(msg::SetXattr{first.id, directory, name, list}));
+    CHECK_FALSE(first.lease(directory));
+    REQUIRE(first.call(msg::SetXattr{first.id, directory, name, "", {}, true}));
+    CHECK(first.lease(directory));
+    // The holder returns the lease before it sets a list.
+    const auto waits = send(world, first, msg::SetXattr{first.id, directory, name, list});
+    CHECK_FALSE(*waits);
+    REQUIRE(first.give_back(directory));
+    world.turn();
+    CHECK(*waits);
+  }
   SECTION("a directory in it is another client's") {
     const FileId below = second.make_directory("e", directory);
     pass(world, {&first, &second}, 2 * limits::kCacheLease + 500ms);
