@@ -49,8 +49,8 @@ Result<AccessList> AccessList::parse(std::string_view value) {
   return list;
 }
 
-/// The rules of posix_acl_valid() in the kernel: one entry of each kind without an id, in order, and
-/// a mask when users or groups are named.
+/// Checks the rules of posix_acl_valid() in the kernel. Each kind without an id has one entry, in
+/// order. A list that names users or groups needs a mask.
 bool AccessList::is_valid(const std::vector<Entry>& entries) {
   std::uint16_t seen = 0;  // the tags, as bits
   for (const Entry& entry : entries) {
@@ -135,7 +135,7 @@ std::uint32_t AccessList::mode_without_names() const {
   std::uint32_t group = rights(Tag::kOwningGroup) & mask;
   std::uint32_t others = rights(Tag::kOthers);
   for (const Entry& entry : entries_) {
-    // A member of a named group who is in the owning group, too, has the rights of both.
+    // Rights add up for a member of the owning group and a named group.
     if (entry.tag == Tag::kUser) group &= entry.rights;
     if (entry.tag == Tag::kUser || entry.tag == Tag::kGroup) others &= entry.rights & mask;
   }

@@ -35,19 +35,19 @@ class AccessList {
 
   /// Returns true when the list says no more than a mode: nobody stores it.
   bool is_minimal() const;
-  /// The nine permission bits of the file's mode. Those of the group are the mask, if there is one.
+  /// The nine permission bits of the file's mode. The mask, if there is one, gives the group's bits.
   std::uint32_t mode() const;
   /// Does to the list what chmod(2) does. Other bits of `mode` do not count.
   void set_mode(std::uint32_t mode);
   /// Makes of a directory's default list the list of a new file, which was to be made with `mode`.
   /// The umask does not count. Returns the mode of the file.
   std::uint32_t inherit(std::uint32_t mode);
-  /// The permission bits for a place that keeps no list. Nobody gets more rights by them than by the
-  /// list: there, a named user counts as one of the group or of the others.
+  /// Returns permission bits for a place that keeps no list, such as the drain directory. Named users
+  /// count as members of the group, or as others, there. No user gains rights.
   std::uint32_t mode_without_names() const;
 
  private:
-  /// The kinds of entries, in the order that a list must have.
+  /// Kinds of entries. A list has its entries in this order.
   enum class Tag : std::uint16_t {
     kOwner = 0x01,
     kUser = 0x02,

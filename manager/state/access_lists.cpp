@@ -6,7 +6,7 @@
 namespace stdchk::manager {
 namespace {
 
-constexpr std::uint32_t kListBits = 0777;  // the bits of a mode that a list has, too
+constexpr std::uint32_t kListBits = 0777;  // permission bits: a list has them, too
 
 /// Returns the file's list of that kind. Most files have no extended attributes at all.
 std::optional<AccessList> list_of(const File& file, std::string_view xattr) {

@@ -26,7 +26,8 @@ void change_mode(File& file, std::uint32_t mode);
 /// Sets one of the two lists. An access list sets the mode, too; a list that says no more than a
 /// mode is not stored. Errors: kInvalidArgument.
 Status set_list(File& file, std::string_view xattr, const std::string& value);
-/// The mode for a place without access lists. Nobody gets more rights by it than by the list.
+/// Returns a mode for a place without access lists, such as the drain directory. No user gains rights
+/// that the list denies.
 std::uint32_t mode_without_list(const File& file);
 
 }  // namespace stdchk::manager

@@ -130,7 +130,7 @@ TEST_CASE("without the list, nobody gets more rights than by the list") {
             .mode_without_names() == 0700);
   CHECK(list({{kOwner, 6}, friend_all, {kOwningGroup, 4}, {kMask, 7}, {kOthers, 4}})
             .mode_without_names() == 0644);
-  // A user without rights may be in the group, or one of the others.
+  // The named user may be a member of the group.
   CHECK(list({{kOwner, 6}, {kUser, 0, 1000}, {kOwningGroup, 6}, {kMask, 6}, {kOthers, 4}})
             .mode_without_names() == 0600);
   // A group without rights takes none from its members who are in the owning group.
