@@ -34,6 +34,7 @@ class NameRequests {
 
  private:
   void lost_name(Node& node, std::uint32_t names_left);
+  Result<Attributes> commit_first(Node& node);
 
   client::Filesystem& filesystem_;
   NodeTable& nodes_;

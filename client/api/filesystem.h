@@ -59,6 +59,9 @@ struct OpenFlags {
   /// Each write goes to the end of the file. When all writers of the file in this Filesystem
   /// append, a commit puts their bytes behind the newest version.
   bool append = false;
+  /// create() makes a file without a name, whatever the name says (O_TMPFILE). make_link() gives it a
+  /// name, which others see after the next commit. To be called before any other commit.
+  bool unnamed = false;
 };
 
 enum class Seek : std::uint8_t { kData, kHole };

@@ -14,8 +14,9 @@ Resumer::Resumer(const Parts& parts, const msg::OpenSession& request, std::uint6
       opened_after_(opened_after),
       copies_(request.copies),
       client_waits_(request.waits_for_copies),
-      parent_(request.parent),
-      name_(request.name) {}
+      parent_(request.unnamed ? FileId{} : request.parent),
+      name_(request.name),
+      renamed_(request.unnamed) {}
 
 void Resumer::begin() {
   step_ = Step::kWaits;
@@ -121,6 +122,8 @@ void Resumer::on_answer(std::uint64_t generation, const rpc::Answer& answer) {
 
 void Resumer::renamed(FileId parent, std::string_view name) {
   if (!is_pending()) return;
+  // Another directory gives no access list, or another one, to a file that is made again.
+  if (parts_.core.attributes.has_access_list && parent && parent != parent_) forbid_resume();
   parent_ = parent;
   name_ = name;
   renamed_ = true;

@@ -362,7 +362,8 @@ struct MakeNode $title("mknod") $kind(changesNames) $route(clientToManager) {
 }
 
 struct MakeLink $title("link") $kind(changesNames) $route(clientToManager) {
-  # Gives a committed file, which is no directory, one more name (a hard link).
+  # Gives a committed file, which is no directory, one more name (a hard link). A file that its client has made without
+  # a name gets a pending name.
   client @0 :UInt64 $type("ClientId");
   file @1 :UInt64 $type("FileId");
   parent @2 :UInt64 $type("FileId");
@@ -701,6 +702,9 @@ struct OpenSession $title("open") $kind(opens) $route(clientToManager) {
   # To create in a directory that the client holds: the number of the file, of LeaseDirectory. None: the manager
   # chooses it.
   unmasked @13 :UInt32;  # to create: as in MakeDirectory
+  unnamed @14 :Bool;
+  # To create a file without a name. `parent` says what access list it gets. MakeLink of its client gives it a name,
+  # and its first commit makes the name durable.
   struct Reply {
     session @0 :UInt64 $type("SessionId");
     created @1 :Bool;

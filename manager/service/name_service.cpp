@@ -187,6 +187,13 @@ void NameService::serve(ClientRecord& client, const msg::MakeLink& request, cons
   }
   to_.notices.watch(request.parent, client.id);
   const File* const file = state_.file(request.file);
+  if (file != nullptr && !file->parent && !file->pending && client.writes(file->id)) {
+    // Only the client's memory has such a file: the commit that follows makes the name durable.
+    const auto named =
+        state_.pending().give_name(request.file, request.parent, request.name, client.id);
+    if (!named) return call.fail(named.error());
+    return call.answer(msg::MakeLink::Reply{to_.attributes.of(*file)});
+  }
   answer_when_durable(
       pool_,
       AddLink{request.file,

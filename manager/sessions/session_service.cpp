@@ -29,6 +29,10 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
     if (file == nullptr) return fail(Code::kStale, "open");
     return file;
   }
+  if (request.unnamed) {
+    created = true;
+    return make_unnamed(request);
+  }
   const auto seen = state_.lookup(request.parent, request.name, client.id);
   if (seen) {
     if (request.exclusive) return fail(Code::kExists, "open");
@@ -60,6 +64,18 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
                                        wall,
                                        {}},
                                client.id, wall);
+}
+
+/// Makes the file of an O_TMPFILE. Only its session keeps it, until MakeLink gives it a name.
+Result<const File*> SessionService::make_unnamed(const msg::OpenSession& request) {
+  STDCHK_ASSIGN(const File* directory, state_.directory(request.parent));
+  if (!directory->parent) return fail(Code::kNotFound, "open");
+  const FileId id{pool_.next_id()};
+  const std::uint32_t mode = mode_for_new(*directory, request.mode, request.unmasked);
+  const std::int64_t wall = pool_.wall_ns();
+  state_.pending().make_unnamed(
+      id, NewName{request.parent, {}, mode, request.uid, request.gid, wall, {}}, wall);
+  return state_.file(id);
 }
 
 /// Returns true when all chunks of the version have the session's home. The session may refer to

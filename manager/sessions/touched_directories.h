@@ -79,7 +79,7 @@ TouchedDirectories touched_by(const State& state, const M& request) {
     if (is_access_list(request.name)) out.note_change();
   }
   if constexpr (std::is_same_v<M, msg::OpenSession>) {
-    if (request.parent && !request.number) out.note_change();
+    if (request.parent && !request.number && !request.unnamed) out.note_change();
   }
   return out;
 }

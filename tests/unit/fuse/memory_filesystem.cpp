@@ -630,6 +630,7 @@ Result<std::unique_ptr<client::File>> MemoryFilesystem::open(FileId id, client::
 Result<std::unique_ptr<client::File>> MemoryFilesystem::create(FileId parent, std::string_view name,
                                                                client::OpenFlags flags,
                                                                client::Owner owner) {
+  if (flags.unnamed) return fail(Code::kUnsupported, "memory.create");
   std::unique_ptr<client::File> opened;
   {
     std::scoped_lock lock(pool_->mutex);
