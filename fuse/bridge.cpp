@@ -18,7 +18,7 @@ Bridge::Bridge(client::Filesystem& filesystem, Clock& clock, const Attributes& r
       entries_(filesystem, nodes_),
       names_(filesystem, nodes_, entries_, cache_, refused_, options.writeback),
       attributes_(filesystem, clock, nodes_, entries_, set_id_, cache_, follower_),
-      xattrs_(filesystem, nodes_, entries_, choice_, options.writeback),
+      xattrs_(filesystem, nodes_, entries_, choice_, set_id_, options.writeback),
       files_({filesystem, nodes_, cache_, choice_, refused_, set_id_, counts_, exchange_},
              options.commit_unseen_writers),
       directories_(filesystem, nodes_, entries_) {}
@@ -59,6 +59,10 @@ void Bridge::init(fuse_conn_info* connection) {
   want(FUSE_CAP_READDIRPLUS_AUTO);
   // File handles: the kernel looks "." and ".." up.
   want(FUSE_CAP_EXPORT_SUPPORT);
+  // The kernel reads access lists, and checks them. It leaves the umask to the mount, because a
+  // default list takes its place.
+  want(FUSE_CAP_POSIX_ACL);
+  want(FUSE_CAP_DONT_MASK);
   if (options_.writeback) want(FUSE_CAP_WRITEBACK_CACHE);
   // A node holds one version, so the kernel need not guess from time and size whether pages are
   // valid.

@@ -32,7 +32,8 @@ struct stat stat_of(const Attributes& attributes) {
 
 client::Owner owner_of(fuse_req_t request, const Node& parent, mode_t mode) {
   const fuse_ctx* caller = fuse_req_ctx(request);
-  client::Owner owner{mode & 07777, caller->uid, caller->gid};
+  const mode_t unmasked = mode & 07777;
+  client::Owner owner{unmasked & ~caller->umask, caller->uid, caller->gid, unmasked};
   const ReaderLock lock(parent.mutex);
   if ((parent.last.mode & S_ISGID) != 0) {
     owner.gid = parent.last.gid;

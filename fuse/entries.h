@@ -18,7 +18,8 @@ inline constexpr double kCacheSeconds = std::chrono::duration<double>(limits::kC
 inline constexpr blksize_t kPreferredBytes = limits::kMiB;
 
 struct stat stat_of(const Attributes& attributes);
-/// The owner of a new file: the caller, and the group of a folder with S_ISGID.
+/// The owner and mode of a new file: the caller, or the group of a folder with S_ISGID. `mode` is
+/// the caller's, before its umask.
 client::Owner owner_of(fuse_req_t request, const Node& parent, mode_t mode);
 
 /// An Entries makes the entries that the kernel gets for files: node and attributes.

@@ -191,6 +191,7 @@ void FileRequests::create(fuse_req_t request, fuse_ino_t parent, const char* nam
   wanted.exclusive = (info->flags & O_EXCL) != 0;
   wanted.truncate = (info->flags & O_TRUNC) != 0;
   wanted.append = appends(info->flags, neighbours_.exchange.allows_mmap());
+  wanted.unnamed = name == InitExchange::kUnnamed;
   auto file = neighbours_.filesystem.create(
       directory->file, name, wanted,
       owner_of(request, *directory, mode & ~static_cast<mode_t>(S_IFMT)));
@@ -199,6 +200,8 @@ void FileRequests::create(fuse_req_t request, fuse_ino_t parent, const char* nam
   auto node = neighbours_.nodes.find_or_make(attributes, parent, name);
   if (!node) return reply(request, fail(node.error()));
   neighbours_.nodes.begin_session(*node);
+  // The mount commits nothing until link() names the file.
+  (*node)->unlinked = wanted.unnamed;
   auto handle = std::make_unique<Handle>();
   handle->node = *node;
   handle->of_user = fuse_req_ctx(request)->uid != 0;

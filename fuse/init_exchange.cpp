@@ -23,6 +23,7 @@ namespace {
 constexpr std::uint64_t kHandleKillPrivV2 = std::uint64_t{1} << 28;
 constexpr std::uint64_t kInitExtended = std::uint64_t{1} << 30;
 constexpr std::uint64_t kDirectIoAllowMmap = std::uint64_t{1} << 36;
+constexpr std::uint32_t kTmpfile = 51;  // FUSE_TMPFILE
 constexpr unsigned kHighWord = 32;
 constexpr std::uint32_t kOpenKills = 1U << 0;      // FUSE_OPEN_KILL_SUIDGID
 constexpr std::uint32_t kWriteKills = 1U << 2;     // FUSE_WRITE_KILL_SUIDGID
@@ -60,9 +61,21 @@ bool kills(const std::byte* bytes, std::size_t size) {
 // libfuse's hooks are plain functions, so all mounts of a process share this one.
 std::atomic<InitExchange::Find> g_find{nullptr};
 
+/// Makes FUSE_CREATE of FUSE_TMPFILE, which libfuse 3.14 refuses. Body and answer of the two are equal. The
+/// kernel names the file kUnnamed, which no other file is named.
+void accept_tmpfile(std::byte* bytes, std::size_t size) {
+  fuse_in_header header;
+  if (size < sizeof(header)) return;
+  std::memcpy(&header, bytes, sizeof(header));
+  if (header.opcode != kTmpfile) return;
+  header.opcode = FUSE_CREATE;
+  std::memcpy(bytes, &header, sizeof(header));
+}
+
 ssize_t read_from_kernel(int fd, void* buffer, std::size_t size, void* user) {
   if (ReceiveBuffer* own = ReceiveBuffer::of_this_thread()) size = std::min(size, own->capacity());
   ssize_t count = ::read(fd, buffer, size);
+  if (count > 0) accept_tmpfile(static_cast<std::byte*>(buffer), static_cast<std::size_t>(count));
   InitExchange& exchange = g_find.load(std::memory_order_relaxed)(user);
   t_kills =
       count > 0 && kills(static_cast<const std::byte*>(buffer), static_cast<std::size_t>(count));

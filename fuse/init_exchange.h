@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 struct fuse_session;
 
@@ -13,6 +14,8 @@ namespace stdchk::mount {
 /// bits in the answer to FUSE_INIT while that passes through.
 /// - FUSE_HANDLE_KILLPRIV_V2: without it the kernel asks for security.capability before each write
 ///   through its cache, which is ten times slower at 4 KiB. With it, the mount clears set-id bits.
+/// - FUSE_TMPFILE: a request to make a file without a name reaches libfuse as a FUSE_CREATE of the
+///   name kUnnamed.
 /// - FUSE_DIRECT_IO_ALLOW_MMAP: files that are opened around the page cache can be mapped shared.
 ///
 /// Threads: one thread makes the exchange; afterwards allows_mmap() may be called on any thread.
@@ -41,6 +44,8 @@ class InitExchange {
   bool allows_mmap() const { return allows_mmap_.load(std::memory_order_relaxed); }
 
   static constexpr std::size_t kReplyBytesMax = 256;
+  /// The name that the kernel sends for a file without a name.
+  static constexpr std::string_view kUnnamed = "/";
 
  private:
   std::atomic<bool> over_{false};

@@ -148,6 +148,16 @@ void NameRequests::lost_name(Node& node, std::uint32_t names_left) {
   node.unlinked = true;
 }
 
+/// Commits a file that has got its first name.
+Result<Attributes> NameRequests::commit_first(Node& node) {
+  const WriterLock lock(node.mutex);
+  if (node.writers.empty()) return fail(Code::kStale, "mount.link");
+  STDCHK_TRY(node.writers.front()->commit());
+  node.last = node.writers.front()->attributes();
+  node.last.link_count = 1;
+  return node.last;
+}
+
 /// Other mounts see only names of committed files. A new file is therefore committed first, as by
 /// fsync().
 void NameRequests::link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent,
@@ -157,13 +167,20 @@ void NameRequests::link(fuse_req_t request, fuse_ino_t number, fuse_ino_t parent
   if (!node || !directory) return reply(request, fail(Code::kStale, "mount.link"));
   if (node->type == FileType::kRegular) {
     const WriterLock lock(node->mutex);
-    if (!node->writers.empty() && node->writers.front()->attributes().version == 0) {
+    const bool has_name = !node->unlinked;
+    if (has_name && !node->writers.empty() && node->writers.front()->attributes().version == 0) {
       if (const Status done = node->writers.front()->commit(); !done) return reply(request, done);
       node->last = node->writers.front()->attributes();
     }
   }
   auto linked = filesystem_.make_link(node->file, directory->file, name);
   if (!linked) return reply(request, fail(linked.error()));
+  // Commits a file of O_TMPFILE, which has got its first name. Pages in the kernel's cache follow at
+  // the close.
+  if (node->unlinked.exchange(false)) {
+    linked = commit_first(*node);
+    if (!linked) return reply(request, fail(linked.error()));
+  }
   node->times_due = writeback_;
   entries_.reply_link(request, node, *linked, parent, name);
 }

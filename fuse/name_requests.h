@@ -38,6 +38,7 @@ class NameRequests {
   void lookup_itself(fuse_req_t request, fuse_ino_t number);
   void lookup_parent(fuse_req_t request, fuse_ino_t number);
   void lost_name(Node& node, std::uint32_t names_left);
+  Result<Attributes> commit_first(Node& node);
 
   client::Filesystem& filesystem_;
   NodeTable& nodes_;

@@ -56,11 +56,23 @@ bool SetIdBits::clear(Node& node, fuse_req_t request) {
   const bool drops_group =
       (now->mode & S_IXGRP) != 0 || !(is_root || is_of_group(request, now->gid));
   if (drops_group) drops |= set & static_cast<std::uint32_t>(S_ISGID);
+  return drop(node, now->mode, drops);
+}
+
+void SetIdBits::clear_of_group(Node& node, fuse_req_t request) {
+  const auto now = filesystem_.attributes(node.file);
+  if (!now || (now->mode & S_ISGID) == 0) return;
+  if (fuse_req_ctx(request)->uid == 0 || is_of_group(request, now->gid)) return;
+  drop(node, now->mode, S_ISGID);
+}
+
+/// Takes the bits `drops` off the mode of the file.
+bool SetIdBits::drop(Node& node, std::uint32_t mode, std::uint32_t drops) {
   if (drops == 0) return false;
   msg::SetAttributes change;
   change.file = node.file;
   change.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
-  change.mode = now->mode & ~drops;
+  change.mode = mode & ~drops;
   const auto done = filesystem_.set_attributes(change);
   if (!done) {
     log::warning("Clearing set-id bits failed: {}", describe(done.error()));

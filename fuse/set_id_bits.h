@@ -27,10 +27,15 @@ class SetIdBits {
   /// Clears the bits of the mode that the pool has: another mount, or another name of the file, may
   /// have changed it. Returns true when that has changed the mode.
   bool clear(Node& node, fuse_req_t request);
+  /// Clears S_ISGID when the caller is neither root nor of the file's group. To be called after an
+  /// access list was set.
+  void clear_of_group(Node& node, fuse_req_t request);
   /// Clears the bits again at a commit, if they were cleared since the mode was set last.
   void clear_at_commit(Node& node);
 
  private:
+  bool drop(Node& node, std::uint32_t mode, std::uint32_t drops);
+
   client::Filesystem& filesystem_;
   const InitExchange& exchange_;
 };

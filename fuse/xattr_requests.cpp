@@ -1,11 +1,15 @@
 #include "fuse/xattr_requests.h"
 
+#include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include <cerrno>
+#include <optional>
 #include <string>
 
 #include "core/base/limits.h"
+#include "core/base/mutex.h"
+#include "core/policy/access_list.h"
 #include "core/policy/policy.h"
 
 namespace stdchk::mount {
@@ -15,9 +19,8 @@ constexpr std::string_view kTrusted = "trusted.";
 
 /// The kernel itself checks who may use which of these kinds. Not security.capability: a mount
 /// without set-ID bits (nosuid) gives no capabilities, and each write would have to remove it.
-/// Not POSIX ACLs: the mount does not check them.
 bool is_stored_xattr(std::string_view name) {
-  return name.starts_with("user.") || name.starts_with(kTrusted) ||
+  return is_access_list(name) || name.starts_with("user.") || name.starts_with(kTrusted) ||
          (name.starts_with("security.") && name != "security.capability");
 }
 bool is_virtual(std::string_view name) { return name == kXattrVersion || name == kXattrDrained; }
@@ -47,7 +50,8 @@ void XattrRequests::set(fuse_req_t request, fuse_ino_t number, const char* name,
   change.remove = remove;
   if ((flags & XATTR_CREATE) != 0) change.mode = msg::XattrMode::kCreate;
   if ((flags & XATTR_REPLACE) != 0) change.mode = msg::XattrMode::kReplace;
-  Status done = filesystem_.set_xattr(change);
+  Status done =
+      is_access_list(name) ? set_list(request, *node, change) : filesystem_.set_xattr(change);
   if (name == kXattrWriteMode) choice_.forget(node->file);
   if (done) node->times_due = writeback_;
   reply(request, done);
@@ -73,12 +77,56 @@ void XattrRequests::get(fuse_req_t request, fuse_ino_t number, const char* name,
   if (std::string_view(name).starts_with(kXattrPolicy)) {
     return get_policy(request, *node, std::string_view(name).substr(kXattrPolicy.size()), size);
   }
+  if (is_access_list(name)) {
+    if (const Status there = check_list(*node, name); !there) return reply(request, there);
+  }
   auto all = filesystem_.xattrs(node->file);
   if (!all) return reply(request, fail(all.error()));
   for (const auto& [key, value] : *all) {
     if (key == name) return reply_sized(request, value, size);
   }
   reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
+}
+
+/// Sets or removes an access list. Programs such as `cp -p` set lists that say no more than a mode.
+/// Such a list becomes a chmod, which the batch of a held directory can have.
+Status XattrRequests::set_list(fuse_req_t request, Node& node, const msg::SetXattr& change) {
+  const bool is_access = change.name == kXattrAccessList;
+  STDCHK_ASSIGN(const Attributes before, filesystem_.attributes(node.file));
+  const bool exists = is_access ? before.has_access_list : before.has_default_list;
+  if (change.remove && !exists) return fail(Code::kNoAttribute, "mount.setxattr");
+  std::optional<AccessList> list;
+  if (!change.remove) {
+    STDCHK_ASSIGN(list, AccessList::parse(change.value));
+  }
+  if (is_access && !exists && list && list->is_minimal()) {
+    msg::SetAttributes chmod;
+    chmod.file = node.file;
+    chmod.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
+    chmod.mode = (before.mode & ~std::uint32_t{ACCESSPERMS}) | list->mode();
+    STDCHK_TRY(filesystem_.set_attributes(chmod));
+  } else {
+    STDCHK_TRY(filesystem_.set_xattr(change));
+  }
+  if (is_access && list) set_id_.clear_of_group(node, request);
+  STDCHK_ASSIGN(const Attributes after, filesystem_.attributes(node.file));
+  const WriterLock lock(node.mutex);
+  node.last.mode = after.mode;
+  node.last.ctime_ns = after.ctime_ns;
+  node.last.has_access_list = after.has_access_list;
+  node.last.has_default_list = after.has_default_list;
+  return {};
+}
+
+/// Fails when the file has no such list. The kernel asks for lists when it checks the rights of a
+/// caller. Attributes say whether there is one, and mostly lie in a cache.
+Status XattrRequests::check_list(const Node& node, std::string_view name) {
+  const auto now = filesystem_.attributes(node.file);
+  if (!now && !node.unlinked) return fail(now.error());
+  const bool exists =
+      now && (name == kXattrAccessList ? now->has_access_list : now->has_default_list);
+  if (!exists) return fail(Code::kNoAttribute, "mount.getxattr");
+  return {};
 }
 
 Status XattrRequests::set_policy(const Node& node, std::string_view name, std::string_view value) {

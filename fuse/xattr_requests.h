@@ -7,6 +7,7 @@
 #include "fuse/entries.h"
 #include "fuse/node_table.h"
 #include "fuse/request.h"
+#include "fuse/set_id_bits.h"
 
 namespace stdchk::mount {
 
@@ -18,19 +19,20 @@ inline constexpr std::string_view kXattrDrained = "user.stdchk.drained";
 /// can be set.
 inline constexpr std::string_view kXattrPolicy = "user.stdchk.policy.";
 
-/// An XattrRequests answers the requests for extended attributes: the stored ones, and those that
-/// show versions, drain states and policies.
+/// An XattrRequests answers the requests for extended attributes: the stored ones, access lists, and
+/// those that show versions, drain states and policies.
 ///
 /// Threads: any; each function answers its request. Errors: as Bridge.
 class XattrRequests {
  public:
   /// `writeback`: the kernel writes times of a changed file back.
   XattrRequests(client::Filesystem& filesystem, NodeTable& nodes, Entries& entries,
-                CacheChoice& choice, bool writeback)
+                CacheChoice& choice, SetIdBits& set_id, bool writeback)
       : filesystem_(filesystem),
         nodes_(nodes),
         entries_(entries),
         choice_(choice),
+        set_id_(set_id),
         writeback_(writeback) {}
 
   void set(fuse_req_t request, fuse_ino_t node, const char* name, std::string_view value, int flags,
@@ -39,6 +41,8 @@ class XattrRequests {
   void list(fuse_req_t request, fuse_ino_t node, std::size_t size);
 
  private:
+  Status set_list(fuse_req_t request, Node& node, const msg::SetXattr& change);
+  Status check_list(const Node& node, std::string_view name);
   Status set_policy(const Node& node, std::string_view name, std::string_view value);
   void get_policy(fuse_req_t request, const Node& node, std::string_view name, std::size_t size);
 
@@ -46,6 +50,7 @@ class XattrRequests {
   NodeTable& nodes_;
   Entries& entries_;
   CacheChoice& choice_;
+  SetIdBits& set_id_;
   const bool writeback_;
 };
 

@@ -59,6 +59,9 @@ struct OpenFlags {
   /// Each write goes to the end of the file. When all writers of the file in this Filesystem
   /// append, a commit puts their bytes behind the newest version.
   bool append = false;
+  /// create() makes a file without a name, whatever the name says (O_TMPFILE). make_link() gives it a
+  /// name, which others see after the next commit. To be called before any other commit.
+  bool unnamed = false;
 };
 
 enum class Seek : std::uint8_t { kData, kHole };
@@ -68,6 +71,9 @@ struct Owner {
   std::uint32_t mode = 0644;
   std::uint32_t uid = 0;
   std::uint32_t gid = 0;
+  /// The mode before the caller's umask was applied, for directories with a default access list.
+  /// 0: no umask was applied to `mode`.
+  std::uint32_t unmasked = 0;
 };
 
 /// Figures of one session, from open to close, for OT and AT (observed and achieved throughput).

@@ -279,6 +279,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::opened(Lock& lock,
 Result<std::unique_ptr<File>> BlockingFilesystem::create(FileId parent, std::string_view name,
                                                          OpenFlags flags, Owner owner) {
   if (name.size() > limits::kNameBytesMax) return fail(Code::kNameTooLong, "client.create");
+  if (flags.unnamed) return create_at_manager(parent, {}, flags, owner);
   LeasedNames::Turn turn(leased());
   if (leased() != nullptr) {
     STDCHK_ASSIGN(const auto made, leased()->create(turn, parent, name, flags.exclusive, owner));
@@ -302,7 +303,7 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_existing(FileId file, Ope
 Result<std::unique_ptr<File>> BlockingFilesystem::create_at_manager(FileId parent,
                                                                     std::string_view name,
                                                                     OpenFlags flags, Owner owner) {
-  if (!flags.exclusive) {
+  if (!flags.exclusive && !flags.unnamed) {
     // A file that this process already writes is shared, not opened a second time.
     FileId known;
     bool writing = false;
@@ -341,6 +342,8 @@ Result<std::unique_ptr<File>> BlockingFilesystem::create_at_manager(FileId paren
   request.mode = owner.mode;
   request.uid = owner.uid;
   request.gid = owner.gid;
+  request.unmasked = owner.unmasked;
+  request.unnamed = flags.unnamed;
   auto file = open_session(std::move(request), flags);
   // The name exists after all: drop a negative cache entry for it.
   if (!file.has_value() && file.error().code == Code::kExists) forget(parent, name, FileId{});

@@ -6,6 +6,7 @@
 
 #include "client/blocking/name_leasing.h"
 #include "core/base/limits.h"
+#include "core/policy/access_list.h"
 #include "core/policy/image_name.h"
 
 namespace stdchk::client {
@@ -301,8 +302,10 @@ Result<Attributes> BlockingNames::make_directory(FileId parent, std::string_view
     STDCHK_ASSIGN(const auto made, leased_->make(turn, change));
     if (made.has_value()) return *made;
   }
-  return make(msg::MakeDirectory{{}, parent, std::string(name), owner.mode, owner.uid, owner.gid},
-              turn);
+  return make(
+      msg::MakeDirectory{
+          {}, parent, std::string(name), owner.mode, owner.uid, owner.gid, owner.unmasked},
+      turn);
 }
 
 Result<Attributes> BlockingNames::make_symlink(FileId parent, std::string_view name,
@@ -331,9 +334,16 @@ Result<Attributes> BlockingNames::make_node(FileId parent, std::string_view name
   STDCHK_TRY(check_name(name));
   LeasedNames::Turn turn(leased());
   if (leased_ != nullptr) STDCHK_TRY(leased_->leave(turn, parent));
-  return make(
-      msg::MakeNode{{}, parent, std::string(name), type, owner.mode, owner.uid, owner.gid, device},
-      turn);
+  return make(msg::MakeNode{{},
+                            parent,
+                            std::string(name),
+                            type,
+                            owner.mode,
+                            owner.uid,
+                            owner.gid,
+                            device,
+                            owner.unmasked},
+              turn);
 }
 
 Result<Attributes> BlockingNames::make_link(FileId file, FileId parent, std::string_view name) {
@@ -398,6 +408,12 @@ Status BlockingNames::set_xattr(const msg::SetXattr& change) {
   // A rule of sets lets the manager change names in the directories below.
   const bool may_rule = change.name.starts_with("user.stdchk.");
   if (leased_ != nullptr && may_rule) STDCHK_TRY(leased_->leave_all());
+  // The manager changes the mode with an access list, and gives new files those that a directory
+  // has for them.
+  LeasedNames::Turn turn(leased());
+  if (leased_ != nullptr && is_access_list(change.name)) {
+    STDCHK_TRY(leased_->leave(turn, change.file, change.file));
+  }
   auto reply = ask_for(change);
   const Lock lock(engine().shared().mutex);
   engine().leases().file_changed(change.file);

@@ -19,6 +19,9 @@ void SessionTable::add(const SessionPtr& session) {
   if (resumer.is_pending() && resumer.parent()) {
     pending_[{resumer.parent(), resumer.name()}] = session->file();
   }
+  // The next manager would not know the directory whose access list such a file has.
+  const bool has_directory = !resumer.is_pending() || resumer.parent();
+  if (!has_directory && session->attributes().has_access_list) session->resumer().forbid_resume();
 }
 
 void SessionTable::remove(const Session& session) {

@@ -14,7 +14,7 @@ constexpr bool kIsOneOf = (std::is_same_v<M, Of> || ...);
 
 template <class M>
 constexpr bool kChangesPending =
-    kIsOneOf<M, msg::SetAttributes, msg::SetXattr, msg::Rename, msg::Remove>;
+    kIsOneOf<M, msg::SetAttributes, msg::SetXattr, msg::Rename, msg::Remove, msg::MakeLink>;
 
 /// Returns true when the manager may or may not have executed the request that failed.
 bool is_outcome_unknown(Code code) {
@@ -50,7 +50,7 @@ SessionPtr SessionTable::pending_of(const msg::Request& request) const {
   const SessionPtr found = std::visit(
       [&]<class M>(const M& one) STDCHK_REQUIRES(engine_lock) -> SessionPtr {
         if constexpr (kIsOneOf<M, msg::SetAttributes, msg::SetXattr, msg::GetAttributes,
-                               msg::GetXattrs>) {
+                               msg::GetXattrs, msg::MakeLink>) {
           return find(one.file);
         } else if constexpr (kIsOneOf<M, msg::Lookup, msg::Remove>) {
           return pending(one.parent, one.name);
@@ -102,6 +102,8 @@ void SessionTable::note_change(const msg::Request& request, const msg::Reply& re
     if (const SessionPtr changed = find(xattr->file)) changed->resumer().changed(*xattr);
   } else if (const auto* removed = std::get_if<msg::Remove::Reply>(&reply)) {
     if (const SessionPtr changed = find(removed->file)) note_name(*changed, {}, {});
+  } else if (const auto* made = std::get_if<msg::MakeLink>(&request)) {
+    if (const SessionPtr named = find(made->file)) note_name(*named, made->parent, made->name);
   } else if (const auto* rename = std::get_if<msg::Rename>(&request)) {
     if (rename->exchange) return;
     const SessionPtr moved = pending(rename->from_parent, rename->from_name);

@@ -5,6 +5,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/policy/access_list.h"
 
 namespace stdchk::client {
 
@@ -13,8 +14,9 @@ Resumer::Resumer(const Parts& parts, const msg::OpenSession& request, std::uint6
       opened_after_(opened_after),
       copies_(request.copies),
       client_waits_(request.waits_for_copies),
-      parent_(request.parent),
-      name_(request.name) {}
+      parent_(request.unnamed ? FileId{} : request.parent),
+      name_(request.name),
+      renamed_(request.unnamed) {}
 
 void Resumer::begin() {
   step_ = Step::kWaits;
@@ -121,6 +123,8 @@ void Resumer::on_answer(std::uint64_t generation, const rpc::Answer& answer) {
 
 void Resumer::renamed(FileId parent, std::string_view name) {
   if (!is_pending()) return;
+  // Another directory gives no access list, or another one, to a file that is made again.
+  if (parts_.core.attributes.has_access_list && parent && parent != parent_) forbid_resume();
   parent_ = parent;
   name_ = name;
   renamed_ = true;
@@ -146,6 +150,11 @@ void Resumer::changed(const msg::SetXattr& change) {
     xattrs_.erase(change.name);
   } else {
     xattrs_[change.name] = change.value;
+    const auto list = AccessList::parse(change.value);
+    if (change.name == kXattrAccessList && list) {
+      std::uint32_t& mode = parts_.core.attributes.mode;
+      mode = (mode & ~std::uint32_t{0777}) | list->mode();
+    }
   }
   changed_ = true;
 }

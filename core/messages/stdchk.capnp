@@ -321,6 +321,7 @@ struct MakeDirectory $title("mkdir") $kind(changesNames) $route(clientToManager)
   mode @3 :UInt32;
   uid @4 :UInt32;
   gid @5 :UInt32;
+  unmasked @6 :UInt32;  # the mode before the umask was applied, for a directory with a default access list; 0: `mode`
   struct Reply {
     attributes @0 :Attributes;
   }
@@ -355,13 +356,15 @@ struct MakeNode $title("mknod") $kind(changesNames) $route(clientToManager) {
   uid @5 :UInt32;
   gid @6 :UInt32;
   device @7 :UInt32;  # of a device: its number; otherwise 0
+  unmasked @8 :UInt32;  # as in MakeDirectory
   struct Reply {
     attributes @0 :Attributes;
   }
 }
 
 struct MakeLink $title("link") $kind(changesNames) $route(clientToManager) {
-  # Gives a committed file, which is no directory, one more name (a hard link).
+  # Gives a committed file, which is no directory, one more name (a hard link). A file that its client has made without
+  # a name gets a pending name.
   client @0 :UInt64 $type("ClientId");
   file @1 :UInt64 $type("FileId");
   parent @2 :UInt64 $type("FileId");
@@ -699,6 +702,10 @@ struct OpenSession $title("open") $kind(opens) $route(clientToManager) {
   number @12 :UInt64 $type("FileId");
   # To create in a directory that the client holds: the number of the file, of LeaseDirectory. None: the manager
   # chooses it.
+  unmasked @13 :UInt32;  # to create: as in MakeDirectory
+  unnamed @14 :Bool;
+  # To create a file without a name. `parent` says what access list it gets. MakeLink of its client gives it a name,
+  # and its first commit makes the name durable.
   struct Reply {
     session @0 :UInt64 $type("SessionId");
     created @1 :Bool;

@@ -128,4 +128,6 @@ struct Attributes {
   copies @13 :UInt32;  # wanted for each chunk: the number of a Redundancy (core/policy/redundancy.h)
   naming @14 :NamingState;
   device @15 :UInt32;  # of a device: its number, as makedev(3) and FUSE have it
+  hasAccessList @16 :Bool;   # the extended attributes have the list (core/policy/access_list.h)
+  hasDefaultList @17 :Bool;  # of a directory: what is made in it gets access lists
 }

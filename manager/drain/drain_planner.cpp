@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/policy/image_name.h"
 #include "manager/drain/import.h"
+#include "manager/state/access_lists.h"
 
 namespace stdchk::manager {
 namespace {
@@ -513,8 +514,8 @@ void DrainPlanner::send_finish(DrainJob& job) {
   job.phase = DrainPhase::kFinishing;
   job.late = pool_.now() + limits::kOperationDeadline + kTransit;
   peer->call(
-      msg::DrainFinish{job.file, job.number, job.path, version->size_bytes, file->mode, file->uid,
-                       file->gid, version->mtime_ns},
+      msg::DrainFinish{job.file, job.number, job.path, version->size_bytes,
+                       mode_without_list(*file), file->uid, file->gid, version->mtime_ns},
       limits::kOperationDeadline,
       [this, alive = pool_.alive(), id = job.file, number = job.number](const rpc::Answer& answer) {
         if (!alive.expired()) finished(id, number, answer);

@@ -248,6 +248,7 @@ struct ChangeXattr {
   }
   nowNs @5 :Int64;
   caller @6 :Caller $presentIf("client");
+  mirror @7 :Bool;  # the drain directory has no access lists, but gets the mode that goes with them
 }
 
 struct SetPolicy {

@@ -9,6 +9,7 @@
 #include "core/policy/image_placement.h"
 #include "core/policy/set_rules.h"
 #include "manager/drain/drainable_name.h"
+#include "manager/state/access_lists.h"
 
 namespace stdchk::manager {
 
@@ -100,12 +101,19 @@ void NameService::make_file(ClientRecord& client, const M& request, Command comm
   to_.notices.entry_changed(request.parent, request.name, client.id);
 }
 
+/// Returns the mode of what the request makes.
+template <class M>
+std::uint32_t NameService::mode_of_new(const M& request) const {
+  const auto directory = state_.directory(request.parent);
+  return directory ? mode_for_new(**directory, request.mode, request.unmasked) : request.mode;
+}
+
 void NameService::serve(ClientRecord& client, const msg::MakeDirectory& request, const Call& call) {
   make_file(client, request,
             AddDirectory{FileId{pool_.next_id()},
                          request.parent,
                          request.name,
-                         request.mode,
+                         mode_of_new(request),
                          request.uid,
                          request.gid,
                          pool_.wall_ns(),
@@ -163,7 +171,7 @@ void NameService::serve(ClientRecord& client, const msg::MakeNode& request, cons
                     request.parent,
                     request.name,
                     request.type,
-                    request.mode,
+                    mode_of_new(request),
                     request.uid,
                     request.gid,
                     request.device,
@@ -179,6 +187,13 @@ void NameService::serve(ClientRecord& client, const msg::MakeLink& request, cons
   }
   to_.notices.watch(request.parent, client.id);
   const File* const file = state_.file(request.file);
+  if (file != nullptr && !file->parent && !file->pending && client.writes(file->id)) {
+    // Only the client's memory has such a file: the commit that follows makes the name durable.
+    const auto named =
+        state_.pending().give_name(request.file, request.parent, request.name, client.id);
+    if (!named) return call.fail(named.error());
+    return call.answer(msg::MakeLink::Reply{to_.attributes.of(*file)});
+  }
   answer_when_durable(
       pool_,
       AddLink{request.file,
@@ -303,7 +318,7 @@ void NameService::serve(ClientRecord& client, const msg::Rename& request, const 
 void NameService::serve(ClientRecord& client, const msg::SetXattr& request, const Call& call) {
   const File* file = state_.file(request.file);
   if (file == nullptr) return call.fail(Code::kStale, "setxattr");
-  ChangeXattr command{request, pool_.wall_ns()};
+  ChangeXattr command{request, pool_.wall_ns(), {}, pool_.has_drain()};
   if (request.name.starts_with(kXattrRule) && !request.remove) {
     const std::string_view key = std::string_view(request.name).substr(kXattrRule.size());
     const auto valid = check_rule(key, request.value);

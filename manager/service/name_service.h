@@ -48,6 +48,8 @@ class NameService {
   void serve_again(ClientRecord& client, const M& request, const Call& call);
 
  private:
+  template <class M>
+  std::uint32_t mode_of_new(const M& request) const;
   template <class M, class Command>
   void make_file(ClientRecord& client, const M& request, Command command, const Call& call);
   template <class M>

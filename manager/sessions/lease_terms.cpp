@@ -4,6 +4,7 @@
 
 #include "core/policy/image_name.h"
 #include "manager/drain/drainable_name.h"
+#include "manager/state/access_lists.h"
 
 namespace stdchk::manager {
 namespace {
@@ -51,6 +52,8 @@ bool may_lease(const Pool& pool, const Clients& clients, const Notices& notices,
   if (above && above != client.id) return false;
   const Directory& names = folder.as_directory;
   if (names.children.size() > kLeasedNamesMax || !names.pending_children.empty()) return false;
+  // The manager alone gives new files their access lists.
+  if (has_default_list(folder)) return false;
   if (has_sets(state, folder) || notices.is_watched(directory, client.id)) return false;
   for (const auto& [id, other] : clients) {
     if (id != client.id && uses_file_in(state, other, directory)) return false;

@@ -111,6 +111,8 @@ Status ResumeService::take_attributes(const msg::ResumeSession& request) {
     const msg::SetXattr xattr{request.client, request.file, name, value};
     STDCHK_TRY(state_.apply_unjournalled(ChangeXattr{xattr, wall}));
   }
+  // An access list has set the mode, and the client may have changed it since.
+  STDCHK_TRY(state_.apply_unjournalled(ChangeAttributes{attributes, wall, false}));
   return {};
 }
 

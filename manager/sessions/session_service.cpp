@@ -10,6 +10,7 @@
 #include "manager/drain/drainable_name.h"
 #include "manager/sessions/lease_terms.h"
 #include "manager/sessions/session_number.h"
+#include "manager/state/access_lists.h"
 
 namespace stdchk::manager {
 namespace {
@@ -27,6 +28,10 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
     const File* file = state_.file(request.file);
     if (file == nullptr) return fail(Code::kStale, "open");
     return file;
+  }
+  if (request.unnamed) {
+    created = true;
+    return make_unnamed(request);
   }
   const auto seen = state_.lookup(request.parent, request.name, client.id);
   if (seen) {
@@ -50,10 +55,27 @@ Result<const File*> SessionService::file_to_open(ClientRecord& client,
   }
   created = true;
   const std::int64_t wall = pool_.wall_ns();
-  return state_.pending().make(
-      request.number ? request.number : FileId{pool_.next_id()},
-      NewName{request.parent, request.name, request.mode, request.uid, request.gid, wall, {}},
-      client.id, wall);
+  return state_.pending().make(request.number ? request.number : FileId{pool_.next_id()},
+                               NewName{request.parent,
+                                       request.name,
+                                       mode_for_new(*directory, request.mode, request.unmasked),
+                                       request.uid,
+                                       request.gid,
+                                       wall,
+                                       {}},
+                               client.id, wall);
+}
+
+/// Makes the file of an O_TMPFILE. Only its session keeps it, until MakeLink gives it a name.
+Result<const File*> SessionService::make_unnamed(const msg::OpenSession& request) {
+  STDCHK_ASSIGN(const File* directory, state_.directory(request.parent));
+  if (!directory->parent) return fail(Code::kNotFound, "open");
+  const FileId id{pool_.next_id()};
+  const std::uint32_t mode = mode_for_new(*directory, request.mode, request.unmasked);
+  const std::int64_t wall = pool_.wall_ns();
+  state_.pending().make_unnamed(
+      id, NewName{request.parent, {}, mode, request.uid, request.gid, wall, {}}, wall);
+  return state_.file(id);
 }
 
 /// Returns true when all chunks of the version have the session's home. The session may refer to

@@ -59,6 +59,7 @@ class SessionService {
  private:
   Result<const File*> file_to_open(ClientRecord& client, const msg::OpenSession& request,
                                    bool& created);
+  Result<const File*> make_unnamed(const msg::OpenSession& request);
   bool shares_chunks(const VersionData& version, const SessionRecord& session) const;
   void find_similar(const File& file, SessionRecord& session);
   std::uint32_t places_of(const File& file, std::uint32_t copies, bool waits) const;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/messages/messages.h"
+#include "core/policy/access_list.h"
 #include "manager/state/state.h"
 
 namespace stdchk::manager {
@@ -74,9 +75,11 @@ TouchedDirectories touched_by(const State& state, const M& request) {
       out.below(request.file);
       out.note_change();
     }
+    // Access lists change modes, and what a directory's new files get.
+    if (is_access_list(request.name)) out.note_change();
   }
   if constexpr (std::is_same_v<M, msg::OpenSession>) {
-    if (request.parent && !request.number) out.note_change();
+    if (request.parent && !request.number && !request.unnamed) out.note_change();
   }
   return out;
 }

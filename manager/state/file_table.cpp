@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/limits.h"
+#include "manager/state/access_lists.h"
 
 namespace stdchk::manager {
 
@@ -83,6 +84,8 @@ Attributes FileTable::attributes(const File& file, const VersionData& version) c
   out.mtime_ns = version.mtime_ns;
   out.ctime_ns = file.ctime_ns;
   out.device = file.device;
+  out.has_access_list = has_access_list(file);
+  out.has_default_list = has_default_list(file);
   if (file.type == FileType::kRegular && version.version > 0) {
     out.copies = version.copies;
     out.naming = version.naming;

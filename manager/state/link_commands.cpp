@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "core/base/limits.h"
+#include "manager/state/access_lists.h"
 
 namespace stdchk::manager {
 namespace {
@@ -27,6 +28,7 @@ Result<Affected> LinkCommands::run(const AddNode& command) {
   File& made =
       files_.add(command.id, command.type, command.mode, command.uid, command.gid, command.now_ns);
   made.device = command.device;
+  inherit_lists(*parent, made);
   catalog_.link(made, *parent, command.name);
   parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
   if (command.mirror && drains(made.type)) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "manager/state/access_lists.h"
+
 namespace stdchk::manager {
 
 msg::MirrorChange& MirrorQueue::add(msg::MirrorKind kind, const File& file, std::string path,
@@ -13,7 +15,7 @@ msg::MirrorChange& MirrorQueue::add(msg::MirrorKind kind, const File& file, std:
   change.other_path = std::move(other);
   change.file = file.id;
   change.number = ++newest_;
-  change.mode = file.mode;
+  change.mode = mode_without_list(file);
   change.uid = file.uid;
   change.gid = file.gid;
   change.mtime_ns = file.newest.mtime_ns;

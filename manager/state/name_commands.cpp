@@ -7,6 +7,7 @@
 
 #include "core/base/limits.h"
 #include "core/policy/image_name.h"
+#include "manager/state/access_lists.h"
 #include "manager/state/pending_names.h"
 
 namespace stdchk::manager {
@@ -37,6 +38,7 @@ Result<Affected> NameCommands::run(const AddDirectory& command) {
   STDCHK_ASSIGN(File * parent, files_.check_new_name(command.parent, command.name));
   File& made = files_.add(command.id, FileType::kDirectory, command.mode, command.uid, command.gid,
                           command.now_ns);
+  inherit_lists(*parent, made);
   catalog_.link(made, *parent, command.name);
   parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
   if (command.mirror) {
@@ -290,7 +292,7 @@ Result<Affected> NameCommands::run(const ChangeAttributes& command) {
     return (change.mask & static_cast<std::uint32_t>(bit)) != 0;
   };
   const std::uint32_t uid_before = changed->uid;
-  if (has(msg::SetMask::kMode)) changed->mode = change.mode & 07777;
+  if (has(msg::SetMask::kMode)) change_mode(*changed, change.mode & 07777);
   if (has(msg::SetMask::kUid)) changed->uid = change.uid;
   if (has(msg::SetMask::kGid)) changed->gid = change.gid;
   if (has(msg::SetMask::kAtime)) changed->atime_ns = change.atime_ns;
@@ -328,7 +330,15 @@ Result<Affected> NameCommands::run(const ChangeXattr& command) {
       if (name != change.name) bytes += name.size() + value.size();
     }
     if (bytes > kXattrsBytesMax) return fail(Code::kNoSpace, "manager.setxattr");
-    changed->xattrs[change.name] = change.value;
+    if (is_access_list(change.name)) {
+      STDCHK_TRY(set_list(*changed, change.name, change.value));
+    } else {
+      changed->xattrs[change.name] = change.value;
+    }
+  }
+  if (change.name == kXattrAccessList && command.mirror && changed->in_drain && changed->parent) {
+    catalog_.mirror.add(msg::MirrorKind::kAttributes, *changed, files_.path(*changed)).uid_before =
+        changed->uid;
   }
   const bool is_rule = change.name.starts_with(kXattrRule);
   if (is_rule && changed->type == FileType::kDirectory) catalog_.change_rules(*changed);

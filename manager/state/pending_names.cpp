@@ -7,6 +7,7 @@
 
 #include "core/policy/image_name.h"
 #include "core/policy/set_naming.h"
+#include "manager/state/access_lists.h"
 #include "manager/state/set_names.h"
 
 namespace stdchk::manager {
@@ -43,13 +44,33 @@ Result<const File*> PendingNames::make(FileId id, const NewName& name, ClientId 
     return fail(Code::kInvalidArgument, "manager.latest");
   }
   File& made = files_.add(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
+  inherit_lists(*parent, made);
   made.pending = std::make_unique<PendingName>(PendingName{name.parent, name.name, {viewer}});
   parent->as_directory.pending_children.emplace(name.name, id);
   return &made;
 }
 
 void PendingNames::make_unnamed(FileId id, const NewName& name, std::int64_t now_ns) {
-  files_.add(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
+  File& made = files_.add(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
+  if (const File* const parent = files_.file(name.parent)) inherit_lists(*parent, made);
+}
+
+Status PendingNames::give_name(FileId id, FileId parent, const std::string& name, ClientId viewer) {
+  File* const named = files_.find(id);
+  const bool is_nameless = named != nullptr && !named->parent && !named->pending;
+  if (!is_nameless || named->type != FileType::kRegular || named->newest.version > 0) {
+    return fail(Code::kNotFound, "manager.link");
+  }
+  STDCHK_ASSIGN(File * directory, files_.check_new_name(parent, name));
+  if (directory->as_directory.pending_children.contains(name)) {
+    return fail(Code::kExists, "manager.link");
+  }
+  if (is_latest_target(files_, *directory, name)) {
+    return fail(Code::kInvalidArgument, "manager.latest");
+  }
+  named->pending = std::make_unique<PendingName>(PendingName{parent, name, {viewer}});
+  directory->as_directory.pending_children.emplace(name, id);
+  return {};
 }
 
 void PendingNames::join(FileId id, ClientId viewer) {

@@ -20,8 +20,11 @@ class PendingNames {
 
   /// Adds a file with a pending name, which `viewer` sees.
   Result<const File*> make(FileId id, const NewName& name, ClientId viewer, std::int64_t now_ns);
-  /// Adds a file that has lost its name already.
+  /// Adds a file without a name. `name.parent`, if there is one, gives it its access list.
   void make_unnamed(FileId id, const NewName& name, std::int64_t now_ns);
+  /// Gives a file without a name and without a version a pending name, which `viewer` sees. Errors:
+  /// kExists, also for a name that only another client sees.
+  Status give_name(FileId id, FileId parent, const std::string& name, ClientId viewer);
   void join(FileId id, ClientId viewer);
   void leave(FileId id, ClientId viewer);
   Status rename(FileId id, FileId to_parent, std::string_view to_name);

@@ -217,6 +217,7 @@ std::optional<Command> file_command(unsigned kind, Choices& choices) {
       made.change.mode = static_cast<msg::XattrMode>(choices.below(3));
       made.change.remove = choices.flag();
       made.caller = caller(choices);
+      made.mirror = choices.flag();
       return made;
     }
     case 18:

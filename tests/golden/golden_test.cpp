@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <type_traits>
 
 #include "core/chunk/extent_header.h"
 #include "core/chunk/naming.h"
@@ -71,6 +72,7 @@ std::vector<manager::Command> before_held() {
           if constexpr (requires { one.partial; }) one.partial = false;
           if constexpr (requires { one.holes; }) one.holes.clear();
           if constexpr (requires { one.homes; }) one.homes.clear();
+          if constexpr (std::is_same_v<C, manager::ChangeXattr>) one.mirror = false;
           if constexpr (requires { one.staged; }) {
             one.staged = false;
             one.aside = 0;
@@ -236,6 +238,26 @@ TEST_CASE("who does not know of leases on directories chooses no numbers, and re
   CHECK(invalidate.recalled.empty());
 }
 
+TEST_CASE("who does not know of access lists has applied the umask, and no drained mode changes") {
+  const auto lines = read_lines("messages_older.txt");
+  const auto request = [&]<class M>(const char* name, M) {
+    const auto message = msg::decode(unhex(lines.at(name)));
+    REQUIRE(message.has_value());
+    return std::get<M>(std::get<msg::RequestEnvelope>(*message).body);
+  };
+  const auto directory = request("make_directory_before_lists", msg::MakeDirectory{});
+  CHECK(directory.parent);
+  CHECK(directory.unmasked == 0);
+  CHECK(request("open_session_before_lists", msg::OpenSession{}).unmasked == 0);
+  CHECK(request("make_node_before_lists", msg::MakeNode{}).unmasked == 0);
+  const auto read = manager::decode_command(
+      unhex(read_lines("journal_older.txt").at("change_xattr_before_lists")));
+  REQUIRE(read.has_value());
+  const auto& change = std::get<manager::ChangeXattr>(*read);
+  CHECK(change.change.name == "user.k");
+  CHECK_FALSE(change.mirror);
+}
+
 TEST_CASE("who does not know of owners in the drain directory has not said any") {
   const auto lines = read_lines("messages_older.txt");
   for (const char* name : {"find_drained_before_owners", "mirror_change_before_owners"}) {
@@ -267,6 +289,8 @@ TEST_CASE("a manager that does not know of devices and hard links tells of none"
   const auto found = std::get<msg::Lookup::Reply>(reply("lookup_reply_before_devices"));
   CHECK(found.attributes.id);
   CHECK(found.attributes.device == 0);
+  CHECK_FALSE(found.attributes.has_access_list);
+  CHECK_FALSE(found.attributes.has_default_list);
   const auto removed = std::get<msg::Remove::Reply>(reply("remove_reply_before_links"));
   CHECK(removed.file);
   CHECK(removed.names_left == 0);

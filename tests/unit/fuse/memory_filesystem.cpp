@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "core/base/limits.h"
+#include "core/policy/access_list.h"
 
 namespace stdchk::test {
 namespace {
@@ -538,6 +539,8 @@ Status MemoryFilesystem::set_xattr(const msg::SetXattr& change) {
   std::scoped_lock lock(pool_->mutex);
   auto file = pool_->find(change.file);
   if (!file) return fail(Code::kNotFound, "memory.setxattr");
+  // Only the manager has the rules of access lists.
+  if (is_access_list(change.name)) return fail(Code::kUnsupported, "memory.setxattr");
   bool has = file->xattrs.contains(change.name);
   if (change.remove) {
     if (!has) return fail(Code::kNoAttribute, "memory.setxattr");
@@ -634,6 +637,7 @@ Result<std::unique_ptr<client::File>> MemoryFilesystem::open(FileId id, client::
 Result<std::unique_ptr<client::File>> MemoryFilesystem::create(FileId parent, std::string_view name,
                                                                client::OpenFlags flags,
                                                                client::Owner owner) {
+  if (flags.unnamed) return fail(Code::kUnsupported, "memory.create");
   std::unique_ptr<client::File> opened;
   {
     std::scoped_lock lock(pool_->mutex);

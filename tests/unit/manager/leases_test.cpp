@@ -276,6 +276,21 @@ TEST_CASE("a directory that others use is not leased") {
     REQUIRE(first.call(msg::SetXattr{first.id, kRootFile, "user.stdchk.rule.set", "directory"}));
     CHECK_FALSE(first.lease(directory));
   }
+  SECTION("what is made in it gets access lists") {
+    const std::string list(
+        "\2\0\0\0\1\0\7\0\xff\xff\xff\xff\4\0\5\0\xff\xff\xff\xff\40\0\0\0\xff\xff\xff\xff", 28);
+    const std::string name(kXattrDefaultList);
+    REQUIRE(first.call(msg::SetXattr{first.id, directory, name, list}));
+    CHECK_FALSE(first.lease(directory));
+    REQUIRE(first.call(msg::SetXattr{first.id, directory, name, "", {}, true}));
+    CHECK(first.lease(directory));
+    // The holder returns the lease before it sets a list.
+    const auto waits = send(world, first, msg::SetXattr{first.id, directory, name, list});
+    CHECK_FALSE(*waits);
+    REQUIRE(first.give_back(directory));
+    world.turn();
+    CHECK(*waits);
+  }
   SECTION("a directory in it is another client's") {
     const FileId below = second.make_directory("e", directory);
     pass(world, {&first, &second}, 2 * limits::kCacheLease + 500ms);
@@ -290,6 +305,39 @@ TEST_CASE("a directory that others use is not leased") {
     CHECK(first.lease(below));
   }
   SECTION("it does not exist") { CHECK_FALSE(first.lease(FileId{12345})); }
+}
+
+TEST_CASE(
+    "a file without a name ends no lease, and others see the name that it gets at its commit") {
+  Two two;
+  Holder& first = *two.first;
+  msg::OpenSession open;
+  open.client = first.id;
+  open.parent = two.directory;
+  open.unnamed = true;
+  open.mode = 0640;
+  const auto opened = first.call(open);
+  REQUIRE(opened);
+  CHECK(opened->created);
+  CHECK(opened->attributes.link_count == 0);
+  const FileId file = opened->attributes.id;
+  REQUIRE(first.apply({first.add(two.directory, "taken")}));
+  CHECK(first.recalls(two.directory) == 0);
+  REQUIRE(first.give_back(two.directory));
+
+  const auto link_as = [&](Holder& by, const std::string& name) {
+    return by.call(msg::MakeLink{by.id, file, two.directory, name});
+  };
+  CHECK(link_as(first, "taken").error().code == Code::kExists);
+  CHECK(link_as(*two.second, "a").error().code == Code::kNotFound);
+  const auto linked = link_as(first, "a");
+  REQUIRE(linked);
+  CHECK(linked->attributes.link_count == 1);
+  CHECK_FALSE(two.look(*two.second, "a"));
+  CHECK(link_as(first, "b").error().code == Code::kNotFound);
+  REQUIRE(first.call(msg::Commit{opened->session}));
+  CHECK(two.look(*two.second, "a") == file);
+  CHECK(link_as(first, "b"));
 }
 
 TEST_CASE("a file with a second name is in no leased directory") {

@@ -76,7 +76,7 @@ inline std::vector<Command> one_of_each() {
       RemoveName{kRootFile, "x", true, 1, true, {{40}, 3}},
       RenameName{{20}, "a", kRootFile, "b", true, true, 10, true, {{40}, 4}, true, true},
       ChangeAttributes{{{}, {10}, 31, 0600, 1, 2, 3, 4}, 5, true, {{40}, 5}},
-      ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11, {{40}, 6}},
+      ChangeXattr{{{}, {10}, "user.k", "v", msg::XattrMode::kReplace, true}, 11, {{40}, 6}, true},
       DrainStarted{{10}},
       Drained{{10}, 2},
       Evict{{10}, 2, {0, 5}},
