@@ -65,7 +65,7 @@ Status PendingNames::give_name(FileId id, FileId parent, const std::string& name
   if (directory->as_directory.pending_children.contains(name)) {
     return fail(Code::kExists, "manager.link");
   }
-  if (is_latest_target(files_, *directory, name)) {
+  if (is_set_name(files_, *directory, name)) {
     return fail(Code::kInvalidArgument, "manager.latest");
   }
   named->pending = std::make_unique<PendingName>(PendingName{parent, name, {viewer}});
