@@ -324,7 +324,7 @@ Status BlockingFile::commit_as(Version version) {
 }
 
 bool BlockingFile::early() const {
-  return filesystem_.close_mode() == CloseMode::kEarly && !file_.session()->waits_for_copies();
+  return filesystem_.close_mode() == CloseMode::kEarly && !file_.session()->waits_for_copies;
 }
 
 /// Marks the commit that has begun as promised: close() returns without waiting for it.
@@ -353,8 +353,7 @@ Status BlockingFile::flush() {
 Status BlockingFile::redundant(Lock& lock) {
   const Session& session = *file_.session();
   const Version version = session.attributes().version;
-  const bool waits =
-      filesystem_.close_mode() == CloseMode::kRedundant || session.waits_for_copies();
+  const bool waits = filesystem_.close_mode() == CloseMode::kRedundant || session.waits_for_copies;
   if (!waits || version == 0) return {};
   const Unlocked unlocked(lock);
   return filesystem_.wait_redundant(id(), version);

@@ -60,7 +60,8 @@ void SessionCore::fail_with(Error why) { session.fail_with(why); }
 
 Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSession::Reply opened,
                  std::shared_ptr<SeriesNaming> naming)
-    : core_{.session = *this,
+    : waits_for_copies(opened.policy.commit() == CommitLevel::kRedundant),
+      core_{.session = *this,
             .host = host,
             .id = opened.session,
             .file = opened.attributes.id,
@@ -68,7 +69,6 @@ Session::Session(SessionHost& host, const msg::OpenSession& request, msg::OpenSe
             .naming = naming_of(host, opened.policy, std::move(naming)),
             .attributes = opened.attributes,
             .opened = host.clock().now()},
-      waits_for_copies_(opened.policy.commit() == CommitLevel::kRedundant),
       written_(core_.attributes.size_bytes, core_.attributes.version == 0, request.truncate),
       committer_(core_, written_,
                  [this]() STDCHK_REQUIRES(engine_lock) {

@@ -46,8 +46,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   const std::optional<Error>& error() const STDCHK_REQUIRES(engine_lock) { return core_.error; }
   Attributes attributes() const STDCHK_REQUIRES(engine_lock);
   SessionFigures& figures() STDCHK_REQUIRES(engine_lock) { return core_.figures; }
-  /// True when the folder's policy makes a close wait for all copies.
-  bool waits_for_copies() const STDCHK_REQUIRES(engine_lock) { return waits_for_copies_; }
+  /// The number of benefactors that each chunk is written to, if there is space.
+  std::uint32_t places() const STDCHK_REQUIRES(engine_lock) { return core_.places; }
 
   // ---- writing: any thread, lock held. kWouldBlock: wait for a change and try again.
   /// Returns a slot for the bytes from `offset` on. Shortens `length` to what fits there.
@@ -121,8 +121,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   Resumer& resumer() STDCHK_REQUIRES(engine_lock) { return resumer_; }
   const Resumer& resumer() const STDCHK_REQUIRES(engine_lock) { return resumer_; }
 
-  std::uint32_t openers = 0;  ///< Files that write through this session
-  bool scheduled = false;     ///< the host is about to call plan()
+  const bool waits_for_copies;  ///< the folder's policy makes a close wait for all copies
+  std::uint32_t openers = 0;    ///< Files that write through this session
+  bool scheduled = false;       ///< the host is about to call plan()
 
  private:
   Status may_write(std::uint64_t end) const STDCHK_REQUIRES(engine_lock);
@@ -130,7 +131,6 @@ class Session final : public std::enable_shared_from_this<Session> {
   void end() STDCHK_REQUIRES(engine_lock);
 
   SessionCore core_;
-  const bool waits_for_copies_;
   WrittenFile written_ STDCHK_GUARDED_BY(engine_lock);
   Committer committer_;
   SpaceKeeper space_;

@@ -346,7 +346,7 @@ void WriterScript::committed(const Status& status, bool end, bool early) {
     accept_loss(status.error());
     return leave();
   }
-  const bool waits = scene_.redundant || (file_ != nullptr && file_->session()->waits_for_copies());
+  const bool waits = scene_.redundant || (file_ != nullptr && file_->session()->waits_for_copies);
   if (waits && !early && !unlinked_) return wait_redundant(end);
   return end ? leave() : next();
 }
