@@ -102,8 +102,8 @@ enum class OpenTurn : std::uint8_t {
 class NodeTable {
  public:
   static constexpr std::size_t kNodesMax = std::size_t{1} << 22;
-  static constexpr int kFileBits = 56;
-  static constexpr std::uint64_t kNodesOfFileMax = 128;
+  static constexpr int kFileBits = 48;
+  static constexpr std::uint64_t kNodesOfFileMax = 1024;
 
   explicit NodeTable(const Attributes& root);
 
