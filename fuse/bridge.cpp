@@ -16,7 +16,7 @@ Bridge::Bridge(client::Filesystem& filesystem, Clock& clock, const Attributes& r
       set_id_(filesystem, exchange_),
       choice_(filesystem, clock, nodes_, exchange_, options.read_mode),
       entries_(filesystem, nodes_),
-      names_(filesystem, nodes_, entries_, cache_, refused_, options.writeback),
+      names_(filesystem, nodes_, entries_, refused_, options.writeback),
       attributes_(filesystem, clock, nodes_, entries_, set_id_, cache_, follower_),
       xattrs_(filesystem, nodes_, entries_, choice_, set_id_, options.writeback),
       files_({filesystem, nodes_, cache_, choice_, refused_, set_id_, counts_, exchange_},
@@ -57,8 +57,6 @@ void Bridge::init(fuse_conn_info* connection) {
   want(FUSE_CAP_PARALLEL_DIROPS);
   want(FUSE_CAP_READDIRPLUS);
   want(FUSE_CAP_READDIRPLUS_AUTO);
-  // File handles: the kernel looks "." and ".." up.
-  want(FUSE_CAP_EXPORT_SUPPORT);
   // The kernel reads access lists, and checks them. It leaves the umask to the mount, because a
   // default list takes its place.
   want(FUSE_CAP_POSIX_ACL);

@@ -9,7 +9,7 @@
 namespace stdchk::mount {
 namespace {
 
-constexpr std::uint64_t kGeneration = 1;  // file ids are never used twice; see NodeId
+constexpr std::uint64_t kGeneration = 1;  // node numbers are never used twice
 
 }  // namespace
 
@@ -67,7 +67,7 @@ Attributes Entries::view(const Node& node, const Result<Attributes>& in_pool) {
 fuse_entry_param Entries::entry_of(const Node& node, const Attributes& attributes) {
   fuse_entry_param entry{};
   entry.ino = node.id;
-  entry.generation = node.id == kRootNode ? 0 : kGeneration;  // as the kernel wants it
+  entry.generation = kGeneration;
   entry.attr = stat_of(attributes);
   entry.attr_timeout = kCacheSeconds;
   entry.entry_timeout = kCacheSeconds;
@@ -82,15 +82,10 @@ Result<fuse_entry_param> Entries::make(const Attributes& attributes, fuse_ino_t 
 
 void Entries::reply(fuse_req_t request, const Attributes& attributes, fuse_ino_t parent,
                     std::string_view name) {
-  auto node = nodes_.find_or_make(attributes, parent, name);
-  if (!node) return mount::reply(request, fail(node.error()));
-  reply_node(request, *node, attributes);
-}
-
-void Entries::reply_node(fuse_req_t request, const NodePtr& node, const Attributes& attributes) {
-  const fuse_entry_param entry = entry_of(*node, node->in_session() ? view(*node) : attributes);
+  auto entry = make(attributes, parent, name);
+  if (!entry) return mount::reply(request, fail(entry.error()));
   // The kernel was interrupted and does not count this reference.
-  if (fuse_reply_entry(request, &entry) == -ENOENT) nodes_.forget(entry.ino, 1);
+  if (fuse_reply_entry(request, &*entry) == -ENOENT) nodes_.forget(entry->ino, 1);
 }
 
 void Entries::reply_link(fuse_req_t request, const NodePtr& node, const Attributes& attributes,

@@ -41,8 +41,6 @@ class Entries {
                                 std::string_view name);
   void reply(fuse_req_t request, const Attributes& attributes, fuse_ino_t parent,
              std::string_view name);
-  /// Answers with a node that the kernel gets one reference to.
-  void reply_node(fuse_req_t request, const NodePtr& node, const Attributes& attributes);
   /// The same for a new name of a node that the kernel holds, in answer to link(). Another node
   /// would leave the kernel an old count of links for the other names, until their lease ends.
   void reply_link(fuse_req_t request, const NodePtr& node, const Attributes& attributes,

@@ -24,52 +24,12 @@ FileType type_of(mode_t mode) {
 }  // namespace
 
 void NameRequests::lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
-  if (std::strcmp(name, ".") == 0) return lookup_itself(request, parent);
-  if (std::strcmp(name, "..") == 0) return lookup_parent(request, parent);
   auto directory = nodes_.find(parent);
   if (!directory) return reply(request, fail(Code::kStale, "mount.lookup"));
   auto found = filesystem_.lookup(directory->file, name);
   if (found && refused_.take(found->id)) found = filesystem_.lookup_fresh(directory->file, name);
   if (!found) return reply(request, fail(found.error()));
   entries_.reply(request, *found, parent, name);
-}
-
-/// The kernel has a file handle with the number, and no node.
-void NameRequests::lookup_itself(fuse_req_t request, fuse_ino_t number) {
-  const auto held = nodes_.find(number);
-  const FileId file = held ? held->file : NodeTable::file_of(number);
-  if (!file) return reply(request, fail(Code::kStale, "mount.lookup"));
-  const auto now = filesystem_.attributes(file);
-  const bool is_gone =
-      now ? now->link_count == 0
-          : now.error().code == Code::kNotFound || now.error().code == Code::kStale;
-  if (!now && !is_gone) return reply(request, fail(now.error()));
-  Attributes attributes = now.value_or(Attributes{});
-  if (is_gone) {
-    // A file without a name exists while it is open. The open node may have another number.
-    const auto open = nodes_.find_open(file);
-    if (!open) return reply(request, fail(Code::kStale, "mount.lookup"));
-    attributes = Entries::view(*open, now);
-  }
-  const auto found = nodes_.find_or_make_numbered(attributes, number);
-  if (!found) return reply(request, fail(found.error()));
-  if (is_gone) found->node->unlinked = true;
-  if (found->replaced) cache_.expire_node(*found->replaced);
-  entries_.reply_node(request, found->node, attributes);
-}
-
-/// The kernel wants the path of a directory that it knows from a file handle.
-void NameRequests::lookup_parent(fuse_req_t request, fuse_ino_t number) {
-  const auto held = nodes_.find(number);
-  const FileId directory = held ? held->file : NodeTable::file_of(number);
-  if (!directory) return reply(request, fail(Code::kStale, "mount.lookup"));
-  const auto above = filesystem_.parent(directory);
-  if (!above) return reply(request, fail(above.error()));
-  const auto now = filesystem_.attributes(*above);
-  if (!now) return reply(request, fail(now.error()));
-  const auto node = nodes_.find_or_make(*now);
-  if (!node) return reply(request, fail(node.error()));
-  entries_.reply_node(request, *node, *now);
 }
 
 void NameRequests::readlink(fuse_req_t request, fuse_ino_t number) {

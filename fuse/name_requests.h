@@ -2,7 +2,6 @@
 
 #include "client/api/filesystem.h"
 #include "fuse/entries.h"
-#include "fuse/kernel_cache.h"
 #include "fuse/node_table.h"
 #include "fuse/refused_opens.h"
 #include "fuse/request.h"
@@ -16,11 +15,10 @@ class NameRequests {
  public:
   /// `writeback`: the kernel writes times of a renamed file back.
   NameRequests(client::Filesystem& filesystem, NodeTable& nodes, Entries& entries,
-               KernelCache& cache, RefusedOpens& refused, bool writeback)
+               RefusedOpens& refused, bool writeback)
       : filesystem_(filesystem),
         nodes_(nodes),
         entries_(entries),
-        cache_(cache),
         refused_(refused),
         writeback_(writeback) {}
 
@@ -35,15 +33,12 @@ class NameRequests {
   void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t parent, const char* name);
 
  private:
-  void lookup_itself(fuse_req_t request, fuse_ino_t number);
-  void lookup_parent(fuse_req_t request, fuse_ino_t number);
   void lost_name(Node& node, std::uint32_t names_left);
   Result<Attributes> commit_first(Node& node);
 
   client::Filesystem& filesystem_;
   NodeTable& nodes_;
   Entries& entries_;
-  KernelCache& cache_;
   RefusedOpens& refused_;
   const bool writeback_;
 };

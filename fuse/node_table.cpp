@@ -6,11 +6,8 @@
 namespace stdchk::mount {
 namespace {
 
+constexpr NodeId kRootNode = 1;  ///< the kernel's number
 constexpr int kDepthMax = 64;
-constexpr NodeId kFileMask = (NodeId{1} << NodeTable::kFileBits) - 1;
-/// Marks the numbers that end with their node.
-constexpr NodeId kUnnumbered = NodeId{1} << 63;
-static_assert(NodeTable::kNodesOfFileMax <= kUnnumbered >> NodeTable::kFileBits);
 
 }  // namespace
 
@@ -36,37 +33,6 @@ NodePtr NodeTable::current(FileId file) const {
   return found == current_.end() ? nullptr : found->second.node;
 }
 
-FileId NodeTable::file_of(NodeId id) {
-  return (id & kUnnumbered) != 0 ? FileId{} : FileId{id & kFileMask};
-}
-
-/// Returns a number that no node has. The kernel may have forgotten a node of that number. Its
-/// pages, and its count of references, have ended with it.
-NodeId NodeTable::free_number(FileId file) {
-  // The root's number is the kernel's, whichever file the root is.
-  if (file.value <= kFileMask && file.value != kRootNode) {
-    for (std::uint64_t i = 0; i < kNodesOfFileMax; ++i) {
-      const NodeId id = (i << kFileBits) | file.value;
-      if (!nodes_.contains(id)) return id;
-    }
-  }
-  return kUnnumbered | ++unnumbered_;
-}
-
-/// Makes a node with one reference of the kernel.
-NodePtr NodeTable::make(const Attributes& attributes, NodeId id) {
-  auto node = std::make_shared<Node>();
-  node->id = id;
-  node->file = attributes.id;
-  node->type = attributes.type;
-  {
-    const WriterLock guard(node->mutex);
-    node->last = attributes;
-  }
-  nodes_[id] = {node, 1, 0, 0};
-  return node;
-}
-
 Result<NodePtr> NodeTable::find_or_make(const Attributes& attributes, NodeId parent,
                                         std::string_view name) {
   const MutexLock lock(mutex_);
@@ -74,7 +40,6 @@ Result<NodePtr> NodeTable::find_or_make(const Attributes& attributes, NodeId par
     const WriterLock guard(node.mutex);
     // The session's node keeps what its writers see. The size of a version never changes.
     if (!session) node.last = attributes;
-    if (parent == 0) return;
     node.parent = parent;
     node.name = name;
   };
@@ -90,43 +55,14 @@ Result<NodePtr> NodeTable::find_or_make(const Attributes& attributes, NodeId par
     current_.erase(found);
   }
   if (nodes_.size() >= kNodesMax) return fail(Code::kNoMemory, "mount.lookup");
-  const NodePtr node = make(attributes, free_number(attributes.id));
+  auto node = std::make_shared<Node>();
+  node->id = next_++;
+  node->file = attributes.id;
+  node->type = attributes.type;
   remember(*node, false);
+  nodes_[node->id] = {node, 1, 0, 0};
   current_[attributes.id] = {node, false};
   return node;
-}
-
-Result<NodeTable::Numbered> NodeTable::find_or_make_numbered(const Attributes& attributes,
-                                                             NodeId id) {
-  const MutexLock lock(mutex_);
-  if (auto held = nodes_.find(id); held != nodes_.end()) {
-    // The kernel may still have pages of the node, so the node keeps its version.
-    if (held->second.node->file != attributes.id) return fail(Code::kStale, "mount.lookup");
-    held->second.lookups++;
-    return Numbered{held->second.node, nullptr};
-  }
-  if (file_of(id) != attributes.id) return fail(Code::kStale, "mount.lookup");
-  if (nodes_.size() >= kNodesMax) return fail(Code::kNoMemory, "mount.lookup");
-  auto found = current_.find(attributes.id);
-  const bool has_current = found != current_.end();
-  // Only regular files may have several nodes.
-  if (has_current && attributes.type != FileType::kRegular) {
-    return fail(Code::kStale, "mount.lookup");
-  }
-  Numbered out{make(attributes, id), nullptr};
-  if (has_current) {
-    out.replaced = found->second.node;
-    const ReaderLock other(out.replaced->mutex);
-    const WriterLock guard(out.node->mutex);
-    out.node->parent = out.replaced->parent;
-    out.node->name = out.replaced->name;
-  }
-  if (has_current && found->second.session) {
-    out.replaced = nullptr;
-  } else {
-    current_[attributes.id] = {out.node, false};
-  }
-  return out;
 }
 
 void NodeTable::add_name(const NodePtr& node, NodeId parent, std::string_view name) {
@@ -142,7 +78,7 @@ void NodeTable::add_name(const NodePtr& node, NodeId parent, std::string_view na
 void NodeTable::forget(NodeId id, std::uint64_t count) {
   const MutexLock lock(mutex_);
   auto found = nodes_.find(id);
-  if (found == nodes_.end() || id == kRootNode) return;
+  if (found == nodes_.end() || id == 1) return;
   Entry& entry = found->second;
   entry.lookups -= count < entry.lookups ? count : entry.lookups;
   if (entry.lookups > 0 || entry.readers > 0 || entry.writers > 0) return;
@@ -207,16 +143,6 @@ void NodeTable::detach(const NodePtr& node) {
 void NodeTable::detach_locked(const NodePtr& node) {
   auto found = current_.find(node->file);
   if (found != current_.end() && found->second.node == node) current_.erase(found);
-}
-
-NodePtr NodeTable::find_open(FileId file) const {
-  const MutexLock lock(mutex_);
-  for (std::uint64_t i = 0; i < kNodesOfFileMax; ++i) {
-    auto found = nodes_.find((i << kFileBits) | file.value);
-    if (found == nodes_.end()) continue;
-    if (found->second.readers > 0 || found->second.writers > 0) return found->second.node;
-  }
-  return nullptr;
 }
 
 bool NodeTable::is_open(NodeId id) const {

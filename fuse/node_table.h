@@ -17,14 +17,9 @@
 
 namespace stdchk::mount {
 
-/// A NodeId is the kernel's number for a node; 1 is the root. The lower kFileBits bits are the file
-/// id. The bits above tell several nodes of one file apart. So a number alone finds its file, also
-/// after the kernel has forgotten the node, or on a later mount. File handles need this
-/// (open_by_handle_at(2)). A file id is never used twice, so the generation number beside the
-/// node's number is always the same.
+/// A NodeId is the kernel's number for a node; 1 is the root. A mount never uses a number twice, so
+/// the generation number beside it is always 1.
 using NodeId = std::uint64_t;
-
-inline constexpr NodeId kRootNode = 1;
 
 struct Handle;
 
@@ -96,14 +91,10 @@ enum class OpenTurn : std::uint8_t {
 ///
 /// Owns: the nodes, each until the kernel forgets it.
 /// Threads: any.
-/// Limits: kNodesMax nodes; beyond that, find_or_make() returns kNoMemory. At most kNodesOfFileMax
-///   nodes of a file have the file's number, and a file id of more than kFileBits bits has none.
-///   Other nodes get numbers that end with the node.
+/// Limits: kNodesMax nodes; beyond that, find_or_make() returns kNoMemory.
 class NodeTable {
  public:
   static constexpr std::size_t kNodesMax = std::size_t{1} << 22;
-  static constexpr int kFileBits = 48;
-  static constexpr std::uint64_t kNodesOfFileMax = 1024;
 
   explicit NodeTable(const Attributes& root);
 
@@ -112,10 +103,6 @@ class NodeTable {
   /// Returns the current node of `file`, or nullptr when the kernel holds none.
   NodePtr current(FileId file) const;
 
-  /// Returns the file of a node with that number, which the kernel need not hold. Returns none for a
-  /// number that ends with its node.
-  static FileId file_of(NodeId id);
-
   /// The path from the mount's root, as the kernel last found the node.
   std::string path_of(const Node& node) const;
 
@@ -123,19 +110,6 @@ class NodeTable {
   /// `parent`. While a session is open, returns the session's node. Counts one more reference of
   /// the kernel.
   Result<NodePtr> find_or_make(const Attributes& attributes, NodeId parent, std::string_view name);
-  /// As above, for a directory that the kernel finds by a child's `..`: its name stays unknown.
-  Result<NodePtr> find_or_make(const Attributes& attributes) {
-    return find_or_make(attributes, 0, {});
-  }
-  struct Numbered {
-    NodePtr node;
-    NodePtr replaced;  ///< the node that was the current one; nullptr: none, or `node`
-  };
-  /// Returns the node of that number, which the kernel knows from a file handle. Makes the node for
-  /// a file with these attributes if there is none; it becomes the current node, unless another
-  /// node has a session. Counts one more reference of the kernel. Fails with kStale when a node
-  /// of this file cannot have that number.
-  Result<Numbered> find_or_make_numbered(const Attributes& attributes, NodeId id);
   /// Counts one more reference of the kernel to a node that it holds, and knows as `name` now.
   void add_name(const NodePtr& node, NodeId parent, std::string_view name);
   /// Drops `count` references of the kernel.
@@ -152,8 +126,6 @@ class NodeTable {
   /// Makes later look-ups of the file use another node.
   void detach(const NodePtr& node);
 
-  /// Returns a node of the file that is open; nullptr: no node with a number of the file is open.
-  NodePtr find_open(FileId file) const;
   /// True when this node, not just another node of its file, is open.
   bool is_open(NodeId id) const;
 
@@ -172,14 +144,11 @@ class NodeTable {
   };
 
   void detach_locked(const NodePtr& node) STDCHK_REQUIRES(mutex_);
-  NodeId free_number(FileId file) STDCHK_REQUIRES(mutex_);
-  NodePtr make(const Attributes& attributes, NodeId id) STDCHK_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   std::unordered_map<NodeId, Entry> nodes_ STDCHK_GUARDED_BY(mutex_);
   std::unordered_map<FileId, Current> current_ STDCHK_GUARDED_BY(mutex_);
-  /// How many nodes have got a number that ends with them.
-  std::uint64_t unnumbered_ STDCHK_GUARDED_BY(mutex_) = 0;
+  NodeId next_ STDCHK_GUARDED_BY(mutex_) = 2;
 };
 
 }  // namespace stdchk::mount

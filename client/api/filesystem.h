@@ -192,10 +192,6 @@ class Filesystem {
   virtual Result<Attributes> resolve(std::string_view path) = 0;
   /// All entries, sorted by name, without "." and "..".
   virtual Result<std::vector<msg::DirectoryEntry>> read_directory(FileId directory) = 0;
-  /// Returns the directory that has this directory.
-  virtual Result<FileId> parent(FileId /*directory*/) {
-    return fail(Code::kUnsupported, "client.parent");
-  }
   virtual Result<Attributes> set_attributes(const msg::SetAttributes& change) = 0;
   virtual Result<Attributes> make_directory(FileId parent, std::string_view name, Owner owner) = 0;
   virtual Result<Attributes> make_symlink(FileId parent, std::string_view name,

@@ -249,14 +249,6 @@ Result<std::vector<msg::DirectoryEntry>> BlockingNames::list(FileId directory) {
   return entries;
 }
 
-/// Asks for the names behind the last possible name. The answer has none, and the parent.
-Result<FileId> BlockingNames::parent(FileId directory) {
-  const std::string last(limits::kNameBytesMax, '\xff');
-  STDCHK_ASSIGN(const auto reply, ask_for(msg::ReadDirectory{{}, directory, last}));
-  if (!reply.parent) return fail(Code::kStale, "client.parent");
-  return reply.parent;
-}
-
 Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& change) {
   if (leased_ != nullptr) {
     STDCHK_ASSIGN(const auto changed, leased_->set_attributes(change));

@@ -27,7 +27,6 @@ class BlockingNames : public BlockingQuestions {
   Result<Attributes> attributes_fresh(FileId file) override STDCHK_EXCLUDES(engine_lock);
   Result<Attributes> resolve(std::string_view path) override;
   Result<std::vector<msg::DirectoryEntry>> read_directory(FileId directory) override;
-  Result<FileId> parent(FileId directory) override;
   Result<Attributes> set_attributes(const msg::SetAttributes& change) override;
   Result<Attributes> make_directory(FileId parent, std::string_view name, Owner owner) override;
   Result<Attributes> make_symlink(FileId parent, std::string_view name, std::string_view target,

@@ -327,13 +327,6 @@ Result<std::vector<msg::DirectoryEntry>> MemoryFilesystem::read_directory(FileId
   return entries;
 }
 
-Result<FileId> MemoryFilesystem::parent(FileId id) {
-  std::scoped_lock lock(pool_->mutex);
-  auto directory = pool_->find(id);
-  if (!directory) return fail(Code::kNotFound, "memory.parent");
-  return directory->parent;
-}
-
 Result<Attributes> MemoryFilesystem::set_attributes(const msg::SetAttributes& change) {
   FileId parent;
   std::string name;

@@ -103,7 +103,6 @@ class MemoryFilesystem final : public client::Filesystem {
   Result<Attributes> attributes(FileId file) override;
   Result<Attributes> resolve(std::string_view path) override;
   Result<std::vector<msg::DirectoryEntry>> read_directory(FileId directory) override;
-  Result<FileId> parent(FileId directory) override;
   Result<Attributes> set_attributes(const msg::SetAttributes& change) override;
   Result<Attributes> make_directory(FileId parent, std::string_view name,
                                     client::Owner owner) override;
