@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from conftest import drop_caches
+from conftest import drop_caches, restart_manager
 from processes import PATIENCE, wait_until
 
 MIB = 1 << 20
