@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 
@@ -17,6 +18,13 @@ PROGRAMS = (BIN / "stdchk").resolve().parents[1] / "tests" / "integration"
 TROUBLED = PROGRAMS / "troubled-fs"
 FORGETFUL = PROGRAMS / "forgetful-fs"
 LOOP_BYTES = {"ext4": 64 * MIB, "xfs": 320 * MIB}  # mkfs.xfs accepts no smaller size
+
+
+def access_list(*entries):
+    """An access list (acl(5)) as an extended attribute has it, in the bytes of linux/posix_acl_xattr.h. Each entry has a tag,
+    rights, and perhaps an id."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", entry[0], entry[1], entry[2] if len(entry) > 2 else -1)
+                                           for entry in entries)
 
 
 def need(program):

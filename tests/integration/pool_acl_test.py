@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from conftest import restart_manager
+from file_systems import access_list
 from processes import PATIENCE, wait_until
 
 ACCESS = "system.posix_acl_access"
@@ -19,12 +20,6 @@ FRIEND, STRANGER = 2001, 2002
 FRIENDS = 3001
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as other users")
-
-
-def access_list(*entries):
-    """The bytes of linux/posix_acl_xattr.h; each entry has a tag, rights, and perhaps an id."""
-    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", entry[0], entry[1], entry[2] if len(entry) > 2 else -1)
-                                           for entry in entries)
 
 
 def for_friend(rights, group=0, mask=7, others=0, owner=7):

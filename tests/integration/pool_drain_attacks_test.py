@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import stat
-import struct
 import subprocess
 import sys
 import time
@@ -330,9 +329,8 @@ def test_what_the_drain_cannot_give_to_its_owner_gets_no_privilege_and_no_more_r
 def test_what_root_drains_for_a_user_keeps_set_id_bits_and_gets_no_access_list(pool):
     pool.folder.chmod(0o755)
     pool.drain.mkdir()
-    # acl(5), linux/posix_acl_xattr.h: owner, VICTIM, group, mask, others.
-    entries = [(1, 7, -1), (2, 7, VICTIM), (4, 5, -1), (16, 7, -1), (32, 5, -1)]
-    text = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    # acl(5): owner, VICTIM, group, mask, others.
+    text = file_systems.access_list((1, 7), (2, 7, VICTIM), (4, 5), (16, 7), (32, 5))
     try:
         os.setxattr(pool.drain, "system.posix_acl_default", text)
     except OSError as error:

@@ -9,6 +9,7 @@ import tempfile
 
 import pytest
 from conftest import restart_manager
+from file_systems import access_list
 from processes import wait_until
 
 MIB = 1 << 20
@@ -105,8 +106,7 @@ def test_a_file_that_may_get_no_name_gets_none(here):
 
 def test_it_gets_the_default_list_of_its_directory(here):
     entries = [(1, 7, -1), (2, 7, 2001), (4, 5, -1), (16, 7, -1), (32, 0, -1)]
-    text = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
-    os.setxattr(here, "system.posix_acl_default", text)
+    os.setxattr(here, "system.posix_acl_default", access_list(*entries))
     fd = unnamed(here, mode=0o666)
     assert stat.S_IMODE(os.fstat(fd).st_mode) == 0o660
     os.write(fd, b"x")

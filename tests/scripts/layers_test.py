@@ -8,13 +8,16 @@ import pytest
 LAYERS = pathlib.Path(__file__).resolve().parents[2] / "scripts/layers"
 
 
-def complaints(folder, name, header):
-    """Returns what scripts/layers prints about a repository whose only file is `name`, which includes `header`."""
+def complaints(folder, name, header, listed=None):
+    """Returns what scripts/layers prints about a repository where `name` includes `header`. Its folder may have a README
+    that lists `listed`."""
     path = folder / name
     path.parent.mkdir(parents=True)
+    if listed is not None:
+        (path.parent / "README.md").write_text(f"# A room\n\n{listed}\n")
     path.write_text(f'#include "{header}"\n')
-    subprocess.run(["git", "init", "-q"], cwd=folder, check=True, timeout=20)
-    subprocess.run(["git", "add", "."], cwd=folder, check=True, timeout=20)
+    for words in (("init", "-q"), ("add", ".")):
+        subprocess.run(["git", *words], cwd=folder, check=True, timeout=20)
     return subprocess.run([LAYERS], cwd=folder, capture_output=True, text=True, timeout=60).stdout
 
 
@@ -43,14 +46,7 @@ def test_an_include_that_goes_down_or_stays_in_its_room_is_accepted(tmp_path, na
 
 
 def unlike(folder, listed, header, name="client/write/session.cpp"):
-    """Returns what scripts/layers prints about a repository where `name` includes `header`, and its README lists `listed`."""
-    path = folder / name
-    path.parent.mkdir(parents=True)
-    (path.parent / "README.md").write_text(f"# A room\n\n{listed}\n")
-    path.write_text(f'#include "{header}"\n')
-    for words in (("init", "-q"), ("add", ".")):
-        subprocess.run(["git", *words], cwd=folder, check=True, timeout=20)
-    return subprocess.run([LAYERS], cwd=folder, capture_output=True, text=True, timeout=60).stdout
+    return complaints(folder, name, header, listed)
 
 
 @pytest.mark.parametrize("listed, header", [
