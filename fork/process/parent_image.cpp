@@ -10,11 +10,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "core/base/back_off.h"
 #include "core/base/log.h"
+#include "core/base/zero_bytes.h"
 #include "fork/pager/stdchk_map.h"
 #include "fork/process/host_channel.h"
 #include "fork/process/image_file.h"
@@ -31,10 +33,6 @@ constexpr std::size_t kReaders = 4;
 constexpr int kRetriesMax = 5;
 constexpr std::chrono::milliseconds kFirstPause{300};
 constexpr std::chrono::milliseconds kLongestPause{4800};
-
-bool is_zero(const char* bytes, std::size_t count) {
-  return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, count - 1) == 0;
-}
 
 /// Reads memory of another process. Pages that are not mapped there read as zeros. Returns 0 or an
 /// errno.
@@ -57,7 +55,8 @@ int read_memory(const ProcessHandle& process, std::uint64_t address, std::string
 int write_pages(int file, const std::string& bytes, std::uint64_t offset) {
   for (std::size_t at = 0; at < bytes.size();) {
     std::size_t end = at;
-    while (end < bytes.size() && !is_zero(bytes.data() + end, kPage)) end += kPage;
+    while (end < bytes.size() && !is_zero(std::as_bytes(std::span(bytes).subspan(end, kPage))))
+      end += kPage;
     for (std::size_t done = at; done < end;) {
       const ssize_t n =
           ::pwrite(file, bytes.data() + done, end - done, static_cast<off_t>(offset + done));

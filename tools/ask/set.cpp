@@ -36,8 +36,7 @@ Result<std::set<std::string>> find_sets(client::Filesystem& filesystem, FileId f
                                         const RulesInForce& rules) {
   std::set<std::string> names;
   if (value_of(rules, "set") == "directory") return names;
-  const std::string_view series = value_of(rules, "series");
-  const SetNaming naming = series.empty() ? SetNaming() : SetNaming(series);
+  const SetNaming naming = naming_of(rules);
   STDCHK_ASSIGN(const auto entries, filesystem.read_directory(folder));
   for (const auto& entry : entries) {
     const bool is_image = entry.attributes.size_bytes > 0 && naming.parse(entry.name);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string_view>
@@ -14,22 +13,15 @@ namespace stdchk::tools {
 namespace {
 
 constexpr std::size_t kSetsNamedMax = 3;  ///< sets of which a sentence is made
-constexpr std::size_t kSetsJudgedMin =
-    2;  ///< sets that must be there before a file counts as missing
 
 std::string_view rule_of(const SetFolder& folder, std::string_view key) {
   const auto found = folder.rules.find(key);
   return found == folder.rules.end() ? std::string_view{} : std::string_view(found->second);
 }
 
-SetNaming naming_of(const SetFolder& folder) {
-  const std::string_view pattern = rule_of(folder, "series");
-  return pattern.empty() ? SetNaming() : SetNaming(pattern);
-}
-
 /// Programs that read the set would take one of the two names, so such a set is never complete.
 void find_double_names(const SetFolder& folder, std::vector<std::string>& out) {
-  const SetNaming naming = naming_of(folder);
+  const SetNaming naming = naming_of(folder.rules);
   using Key = std::pair<std::string, std::uint64_t>;  // application and timestep
   std::map<std::pair<Key, std::uint64_t>, std::string_view> first_of_rank;
   std::map<Key, std::string_view> first_of_set;
@@ -59,7 +51,7 @@ void find_double_names(const SetFolder& folder, std::vector<std::string>& out) {
 
 /// Finds words such as "base" that no set has. A program may still write its only set.
 void find_missing_words(const SetFolder& folder, std::vector<std::string>& out) {
-  const SetNaming naming = naming_of(folder);
+  const SetNaming naming = naming_of(folder.rules);
   std::set<std::pair<std::string, std::uint64_t>> sets;
   std::set<std::uint64_t> words;
   for (const std::string& name : folder.names.files) {
@@ -81,8 +73,7 @@ void find_missing_words(const SetFolder& folder, std::vector<std::string>& out) 
 /// Finds settings for sets in a folder whose files have other names than A.Ni.Tj. Subdirectories may
 /// have the images.
 void find_other_names(const SetFolder& folder, std::vector<std::string>& out) {
-  const bool has_images = std::ranges::any_of(
-      folder.names.files, [](const auto& name) { return SetNaming().parse(name).has_value(); });
+  const bool has_images = any_is_image(SetNaming(), folder.names);
   const bool may_have_none = folder.names.files.empty() || !folder.names.directories.empty();
   if (!rule_of(folder, "series").empty() || has_images || may_have_none) return;
   std::string keys;

@@ -15,8 +15,6 @@
 namespace stdchk::tools {
 namespace {
 
-constexpr std::uint64_t kSetsJudgedMin = 2;
-
 using Rules = std::map<std::string, std::string, std::less<>>;  ///< by key
 
 /// Returns the value of a rule; empty without the rule. It refers to `rules`.
@@ -71,16 +69,6 @@ Counts count_images(const SetNaming& naming, const FolderNames& names) {
   return counts;
 }
 
-SetNaming naming_of(const Rules& rules) {
-  const std::string_view text = value_of(rules, "series");
-  return text.empty() ? SetNaming() : SetNaming(text);
-}
-
-bool any_is_image(const SetNaming& naming, const FolderNames& names) {
-  return std::ranges::any_of(names.files,
-                             [&](const auto& name) { return naming.parse(name).has_value(); });
-}
-
 /// Finds a marker that no set has. Without markers, finds a pointer that no file matches. A program
 /// may still write its only set.
 void find_idle_marks(const Rules& rules, const FolderNames& names, std::vector<std::string>& out) {
@@ -121,6 +109,16 @@ std::optional<Suggestion> try_preset(const Preset& preset, const FolderNames& na
 }
 
 }  // namespace
+
+SetNaming naming_of(const Rules& rules) {
+  const std::string_view text = value_of(rules, "series");
+  return text.empty() ? SetNaming() : SetNaming(text);
+}
+
+bool any_is_image(const SetNaming& naming, const FolderNames& names) {
+  return std::ranges::any_of(names.files,
+                             [&](const auto& name) { return naming.parse(name).has_value(); });
+}
 
 std::vector<Suggestion> suggest_policies(const FolderNames& names) {
   std::vector<Suggestion> out;

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/policy/set_naming.h"
+
 namespace stdchk::tools {
 
 /// The names in a folder, which show the program that has written them.
@@ -20,6 +22,13 @@ struct Suggestion {
   std::string files;       ///< for people: which files of which program
   std::uint64_t sets = 0;  ///< sets that the folder has with this policy
 };
+
+/// Sets that must be there before a file counts as missing: a program may still write its only set.
+inline constexpr std::uint64_t kSetsJudgedMin = 2;
+
+/// Returns the naming that the rules say, by key; without `series` the form A.Ni.Tj.
+SetNaming naming_of(const std::map<std::string, std::string, std::less<>>& rules);
+bool any_is_image(const SetNaming& naming, const FolderNames& names);
 
 /// Returns the presets that fit the names, in the order of core/policy/presets.cpp, where special
 /// forms of names come before general ones.

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/units.h"
+#include "core/base/zero_bytes.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/process.h"
@@ -170,10 +171,6 @@ class Barrier {
   FileId folder_;
   std::string said_;
 };
-
-bool is_zero(ByteSpan bytes) {
-  return std::ranges::all_of(bytes, [](std::byte one) { return one == std::byte{0}; });
-}
 
 /// Reads the image whole, so that this node has it, or copies it to a folder of this node. Holes,
 /// and blocks of zeros, are holes of the copy.

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -18,6 +17,7 @@
 #include "core/base/file_time.h"
 #include "core/base/limits.h"
 #include "core/base/units.h"
+#include "core/base/zero_bytes.h"
 #include "core/objects/object_place.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
@@ -116,10 +116,6 @@ struct Copying {
 /// Writes the bytes. Leaves blocks of zeros out if they may be holes.
 Status write_data(const Copying& of, client::File& file, std::uint64_t at, ByteSpan bytes) {
   if (!of.leaves_holes) return file.write(at, bytes);
-  const auto is_zero = [](ByteSpan block) {
-    return block.front() == std::byte{} &&
-           std::memcmp(block.data(), block.data() + 1, block.size() - 1) == 0;
-  };
   std::size_t data = 0;  // begin of the unwritten bytes
   std::size_t next = 0;
   const auto flush = [&]() -> Status {
