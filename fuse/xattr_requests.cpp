@@ -1,6 +1,5 @@
 #include "fuse/xattr_requests.h"
 
-#include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include <cerrno>
@@ -103,7 +102,7 @@ Status XattrRequests::set_list(fuse_req_t request, Node& node, const msg::SetXat
     msg::SetAttributes chmod;
     chmod.file = node.file;
     chmod.mask = static_cast<std::uint32_t>(msg::SetMask::kMode);
-    chmod.mode = (before.mode & ~std::uint32_t{ACCESSPERMS}) | list->mode();
+    chmod.mode = with_permissions(before.mode, list->mode());
     STDCHK_TRY(filesystem_.set_attributes(chmod));
   } else {
     STDCHK_TRY(filesystem_.set_xattr(change));

@@ -150,10 +150,11 @@ void Resumer::changed(const msg::SetXattr& change) {
     xattrs_.erase(change.name);
   } else {
     xattrs_[change.name] = change.value;
-    const auto list = AccessList::parse(change.value);
-    if (change.name == kXattrAccessList && list) {
+    if (change.name == kXattrAccessList) {
       std::uint32_t& mode = parts_.core.attributes.mode;
-      mode = (mode & ~std::uint32_t{0777}) | list->mode();
+      if (const auto list = AccessList::parse(change.value)) {
+        mode = with_permissions(mode, list->mode());
+      }
     }
   }
   changed_ = true;

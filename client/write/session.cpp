@@ -187,7 +187,8 @@ Status Session::punch(std::uint64_t from, std::uint64_t to) {
     written_.punch(from, std::min(to, base_end), removed);
   }
   written_.begin_change();
-  written_.overlay().erase(from, to, removed);
+  const std::uint64_t behind_base = std::max(from, base_end);
+  if (behind_base < to) written_.overlay().erase(behind_base, to, removed);
   return {};
 }
 

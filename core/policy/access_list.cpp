@@ -12,7 +12,6 @@ constexpr std::size_t kEntryBytes = 8;  // tag, rights, id
 constexpr std::uint32_t kVersion = 2;
 constexpr std::uint32_t kNobody = 0xffffffff;  // the id of an entry that names nobody
 constexpr std::uint16_t kRightsAll = 7;
-constexpr std::uint32_t kModeBits = 0777;
 constexpr unsigned kOwnerShift = 6;
 constexpr unsigned kGroupShift = 3;
 
@@ -127,7 +126,7 @@ void AccessList::set_mode(std::uint32_t mode) {
 
 std::uint32_t AccessList::inherit(std::uint32_t mode) {
   set_mode(this->mode() & mode);
-  return (mode & ~kModeBits) | this->mode();
+  return with_permissions(mode, this->mode());
 }
 
 std::uint32_t AccessList::mode_without_names() const {

@@ -18,6 +18,12 @@ inline bool is_access_list(std::string_view xattr) {
   return xattr == kXattrAccessList || xattr == kXattrDefaultList;
 }
 
+/// Returns `mode` with other permission bits (nine), such as those of a list.
+inline std::uint32_t with_permissions(std::uint32_t mode, std::uint32_t permissions) {
+  constexpr std::uint32_t kPermissions = 0777;
+  return (mode & ~kPermissions) | permissions;
+}
+
 /// An AccessList says who may do what with a file (acl(5)). It has an entry for the file's owner,
 /// its group and all others, as the permission bits of a mode. Further entries name users and
 /// groups; then an entry `mask` limits these and the group's.

@@ -255,20 +255,22 @@ void NameService::serve(ClientRecord& client, const msg::Remove& request, const 
   to_.sets.set_changed(request.parent, request.name);
 }
 
-/// Refuses a rename after which paths could not be drained.
-Status NameService::check_move(const msg::Rename& request, ClientId viewer) const {
+/// Refuses a rename of `moved` after which paths could not be drained.
+Status NameService::check_move(const msg::Rename& request, const File& moved,
+                               ClientId viewer) const {
   STDCHK_TRY(check_drainable(pool_, request.to_parent, request.to_name));
-  STDCHK_ASSIGN(const File* moved, state_.lookup(request.from_parent, request.from_name, viewer));
-  STDCHK_TRY(check_drainable_below(pool_, *moved, request.to_parent, request.to_name));
+  STDCHK_TRY(check_drainable_below(pool_, moved, request.to_parent, request.to_name));
+  if (!request.exchange) return {};
   const auto other = state_.lookup(request.to_parent, request.to_name, viewer);
-  if (!request.exchange || !other) return {};
+  if (!other) return {};
   return check_drainable_below(pool_, **other, request.from_parent, request.from_name);
 }
 
 void NameService::serve(ClientRecord& client, const msg::Rename& request, const Call& call) {
   const auto seen = state_.lookup(request.from_parent, request.from_name, client.id);
   if (!seen) return call.fail(seen.error());
-  if (const Status may = check_move(request, client.id); !may) return call.fail(may.error());
+  if (const Status may = check_move(request, **seen, client.id); !may)
+    return call.fail(may.error());
   const FileId moved = (*seen)->id;
   to_.notices.entry_changed(request.from_parent, request.from_name, client.id);
   to_.notices.entry_changed(request.to_parent, request.to_name, client.id);

@@ -59,7 +59,7 @@ class NameService {
   std::uint32_t names_of(FileId file) const;
   bool must_wait(const File& file, FileId folder, std::string_view name) const;
   bool must_wait(const msg::Rename& request) const;
-  Status check_move(const msg::Rename& request, ClientId viewer) const;
+  Status check_move(const msg::Rename& request, const File& moved, ClientId viewer) const;
   FileId drop_resumed(ClientRecord& client, const msg::Remove& request);
 
   Pool& pool_;

@@ -106,12 +106,11 @@ Status ResumeService::take_attributes(const msg::ResumeSession& request) {
   const msg::SetAttributes attributes{request.client,   request.file,    kAll,
                                       request.mode,     request.uid,     request.gid,
                                       request.atime_ns, request.mtime_ns};
-  STDCHK_TRY(state_.apply_unjournalled(ChangeAttributes{attributes, wall, false}));
   for (const auto& [name, value] : request.xattrs) {
     const msg::SetXattr xattr{request.client, request.file, name, value};
     STDCHK_TRY(state_.apply_unjournalled(ChangeXattr{xattr, wall}));
   }
-  // An access list has set the mode, and the client may have changed it since.
+  // An access list sets the mode, which the client may have changed since.
   STDCHK_TRY(state_.apply_unjournalled(ChangeAttributes{attributes, wall, false}));
   return {};
 }

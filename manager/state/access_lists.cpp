@@ -6,14 +6,18 @@
 namespace stdchk::manager {
 namespace {
 
-constexpr std::uint32_t kListBits = 0777;  // permission bits: a list has them, too
-
-/// Returns the file's list of that kind. Most files have no extended attributes at all.
-std::optional<AccessList> list_of(const File& file, std::string_view xattr) {
-  if (file.xattrs.empty()) return std::nullopt;
+/// Returns the value of the file's list of that kind; nullptr: it has none. Most files have no
+/// extended attributes at all.
+const std::string* value_of(const File& file, std::string_view xattr) {
+  if (file.xattrs.empty()) return nullptr;
   const auto found = file.xattrs.find(std::string(xattr));
-  if (found == file.xattrs.end()) return std::nullopt;
-  auto list = AccessList::parse(found->second);
+  return found == file.xattrs.end() ? nullptr : &found->second;
+}
+
+std::optional<AccessList> list_of(const File& file, std::string_view xattr) {
+  const std::string* const value = value_of(file, xattr);
+  if (value == nullptr) return std::nullopt;
+  auto list = AccessList::parse(*value);
   // Every way into the state has checked it, but for a journal that somebody has changed.
   if (!list) return std::nullopt;
   return std::move(*list);
@@ -25,12 +29,10 @@ void put(File& file, std::string_view xattr, const AccessList& list) {
 
 }  // namespace
 
-bool has_access_list(const File& file) {
-  return !file.xattrs.empty() && file.xattrs.contains(std::string(kXattrAccessList));
-}
+bool has_access_list(const File& file) { return value_of(file, kXattrAccessList) != nullptr; }
 
 bool has_default_list(const File& directory) {
-  return !directory.xattrs.empty() && directory.xattrs.contains(std::string(kXattrDefaultList));
+  return value_of(directory, kXattrDefaultList) != nullptr;
 }
 
 std::uint32_t mode_for_new(const File& directory, std::uint32_t mode, std::uint32_t unmasked) {
@@ -59,7 +61,7 @@ Status set_list(File& file, std::string_view xattr, const std::string& value) {
   const bool fits =
       is_default ? file.type == FileType::kDirectory : file.type != FileType::kSymlink;
   if (!fits) return fail(Code::kInvalidArgument, "access list");
-  if (!is_default) file.mode = (file.mode & ~kListBits) | list.mode();
+  if (!is_default) file.mode = with_permissions(file.mode, list.mode());
   if (is_default || !list.is_minimal()) {
     put(file, xattr, list);
   } else {
@@ -71,7 +73,7 @@ Status set_list(File& file, std::string_view xattr, const std::string& value) {
 std::uint32_t mode_without_list(const File& file) {
   const std::optional<AccessList> list = list_of(file, kXattrAccessList);
   if (!list) return file.mode;
-  return (file.mode & ~kListBits) | list->mode_without_names();
+  return with_permissions(file.mode, list->mode_without_names());
 }
 
 }  // namespace stdchk::manager

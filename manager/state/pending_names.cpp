@@ -38,15 +38,10 @@ Result<const File*> PendingNames::make(FileId id, const NewName& name, ClientId 
                                        std::int64_t now_ns) {
   STDCHK_ASSIGN(File * parent, files_.find_directory(name.parent));
   STDCHK_TRY(check_name(name.name));
-  if (parent->as_directory.pending_children.count(name.name) > 0)
-    return fail(Code::kExists, "manager.create");
-  if (is_set_name(files_, *parent, name.name)) {
-    return fail(Code::kInvalidArgument, "manager.latest");
-  }
+  STDCHK_TRY(check_pending(*parent, name.name, "manager.create"));
   File& made = files_.add(id, FileType::kRegular, name.mode, name.uid, name.gid, now_ns);
   inherit_lists(*parent, made);
-  made.pending = std::make_unique<PendingName>(PendingName{name.parent, name.name, {viewer}});
-  parent->as_directory.pending_children.emplace(name.name, id);
+  add(*parent, name.name, made, viewer);
   return &made;
 }
 
@@ -62,15 +57,24 @@ Status PendingNames::give_name(FileId id, FileId parent, const std::string& name
     return fail(Code::kNotFound, "manager.link");
   }
   STDCHK_ASSIGN(File * directory, files_.check_new_name(parent, name));
-  if (directory->as_directory.pending_children.contains(name)) {
-    return fail(Code::kExists, "manager.link");
-  }
-  if (is_set_name(files_, *directory, name)) {
-    return fail(Code::kInvalidArgument, "manager.latest");
-  }
-  named->pending = std::make_unique<PendingName>(PendingName{parent, name, {viewer}});
-  directory->as_directory.pending_children.emplace(name, id);
+  STDCHK_TRY(check_pending(*directory, name, "manager.link"));
+  add(*directory, name, *named, viewer);
   return {};
+}
+
+/// Refuses a name that another file without a version has, and the name of an image set.
+Status PendingNames::check_pending(const File& directory, const std::string& name,
+                                   const char* where) const {
+  if (directory.as_directory.pending_children.contains(name)) {
+    return fail(Code::kExists, where);
+  }
+  if (is_set_name(files_, directory, name)) return fail(Code::kInvalidArgument, "manager.latest");
+  return {};
+}
+
+void PendingNames::add(File& directory, const std::string& name, File& file, ClientId viewer) {
+  file.pending = std::make_unique<PendingName>(PendingName{directory.id, name, {viewer}});
+  directory.as_directory.pending_children.emplace(name, file.id);
 }
 
 void PendingNames::join(FileId id, ClientId viewer) {

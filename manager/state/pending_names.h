@@ -34,6 +34,9 @@ class PendingNames {
   std::optional<NewName> new_name(FileId id) const;
 
  private:
+  Status check_pending(const File& directory, const std::string& name, const char* where) const;
+  static void add(File& directory, const std::string& name, File& file, ClientId viewer);
+
   FileTable& files_;
 };
 

@@ -5,6 +5,24 @@
 #include "core/base/limits.h"
 
 namespace stdchk::manager {
+namespace {
+
+/// Returns true when the ranges ascend, do not overlap, are not empty and end below
+/// limits::kFileBytesMax.
+template <class Range>
+bool ascend(const std::vector<Range>& ranges, std::uint64_t Range::*offset) {
+  std::uint64_t end = 0;
+  for (const Range& range : ranges) {
+    const std::uint64_t from = range.*offset;
+    const std::uint64_t length = range.length;
+    if (length == 0 || from < end || length > limits::kFileBytesMax) return false;
+    if (from > limits::kFileBytesMax - length) return false;
+    end = from + length;
+  }
+  return true;
+}
+
+}  // namespace
 
 PackedSlice part(const PackedSlice& slice, std::uint64_t from, std::uint64_t to) {
   from = std::max(from, slice.file_offset);
@@ -64,25 +82,9 @@ PackedSlices overlay(const PackedSlices& base, const PackedSlices& top) {
   return out;
 }
 
-bool well_formed(const PackedSlices& slices) {
-  std::uint64_t end = 0;
-  for (const PackedSlice& slice : slices) {
-    if (slice.length == 0 || slice.file_offset < end) return false;
-    if (slice.file_offset > limits::kFileBytesMax - slice.length) return false;
-    end = slice.end();
-  }
-  return true;
-}
+bool well_formed(const PackedSlices& slices) { return ascend(slices, &PackedSlice::file_offset); }
 
-bool well_formed(const std::vector<Hole>& holes) {
-  std::uint64_t end = 0;
-  for (const Hole& hole : holes) {
-    if (hole.length == 0 || hole.offset < end || hole.length > limits::kFileBytesMax) return false;
-    if (hole.offset > limits::kFileBytesMax - hole.length) return false;
-    end = hole.offset + hole.length;
-  }
-  return true;
-}
+bool well_formed(const std::vector<Hole>& holes) { return ascend(holes, &Hole::offset); }
 
 std::uint64_t covered_bytes(const PackedSlices& slices) {
   std::uint64_t bytes = 0;
