@@ -37,6 +37,8 @@ class NameRequests {
  private:
   void lookup_itself(fuse_req_t request, fuse_ino_t number);
   void lookup_parent(fuse_req_t request, fuse_ino_t number);
+  Result<Attributes> hold(std::int32_t thread, FileId directory, const char* name,
+                          Attributes found);
   void lost_name(Node& node, std::uint32_t names_left);
   Result<Attributes> commit_first(Node& node);
 
