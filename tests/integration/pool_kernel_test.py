@@ -430,3 +430,95 @@ def test_holes_outlive_the_manager(pool):
     assert file.read_bytes() == b"x" * MIB + bytes(MIB) + b"x" * MIB + bytes(4096) + b"x" * (MIB - 4096)
     with open(file, "rb") as reader:
         assert data_ranges(reader.fileno()) == [(0, MIB), (2 * MIB, 3 * MIB), (3 * MIB + 4096, 4 * MIB)]
+
+
+def errno_of(call):
+    """The errno with which a call fails, or 0."""
+    try:
+        call()
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+def call_of(name, *arguments):
+    """Calls a function of the C library, which answers -1 when it fails."""
+    if getattr(LIBC, name)(*arguments) == -1:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def test_syncfs_stores_nothing_and_fsync_does(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    file = os.open(pool.mount / "f", os.O_WRONLY | os.O_CREAT)
+    os.write(file, b"x")
+    call_of("syncfs", file)
+    assert os.listdir(there) == []
+    os.fsync(file)
+    wait_until((there / "f").exists, "the file on the other mount")
+    os.close(file)
+
+
+@pytest.mark.parametrize("way", ["removed", "replaced"])
+def test_an_open_directory_that_another_mount_takes_away_is_stale(pool, way):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    (pool.mount / "folder").mkdir()
+    (pool.mount / "other").mkdir()
+    folder = os.open(pool.mount / "folder", os.O_RDONLY)
+    assert os.listdir(folder) == []
+    if way == "removed":
+        (there / "folder").rmdir()
+    else:
+        (there / "other").rename(there / "folder")
+    wait_until(lambda: errno_of(lambda: os.listdir(folder)) == errno.ESTALE, "the end of the directory")
+    wait_until(lambda: errno_of(lambda: os.fstat(folder)) == errno.ESTALE, "the end of its attributes")
+    os.close(folder)
+
+
+def test_a_watch_of_a_file_ends_with_its_version(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    (pool.mount / "f").write_bytes(b"first")
+    assert (pool.mount / "f").read_bytes() == b"first"  # from here on the name has the inode of this version
+    of_file, of_folder = Watch(pool.mount / "f"), Watch(pool.mount)
+    for count in (1, 2, 3):
+        (pool.mount / "f").write_bytes(b"version")
+        wait_until(lambda n=count: of_folder.events().count(("close_write", "f")) == n, "the event of the folder")
+    assert of_file.events().count(("close_write", "")) == 1
+
+
+IOCTLS = {  # the request, and its argument
+    "chattr": (0x40086602, struct.pack("l", 0x10)),  # FS_IOC_SETFLAGS, immutable
+    "lsattr": (0x80086601, bytes(8)),  # FS_IOC_GETFLAGS
+    "project quota": (0x401C5820, bytes(28)),  # FS_IOC_FSSETXATTR
+    "reflink": (0x40049409, None),  # FICLONE, from the file itself
+}
+
+
+@pytest.mark.parametrize("call", [*IOCTLS, "quota"])
+def test_file_flags_reflinks_and_quotas_are_refused(pool, call):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    (pool.mount / "from").write_bytes(b"x")
+    with open(pool.mount / "f", "wb") as file, open(pool.mount / "from", "rb") as source:
+        if call == "quota":
+            info = ctypes.create_string_buffer(256)
+            code = errno_of(lambda: call_of("syscall", 443, file.fileno(), 0x80000400, 0, info))  # Q_GETFMT
+        else:
+            request, argument = IOCTLS[call]
+            code = errno_of(lambda: fcntl.ioctl(file, request, argument or source.fileno()))
+    assert code in (errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS)
+
+
+def test_a_file_that_another_mount_shortens_under_a_lock_keeps_its_length(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    (pool.mount / "f").write_bytes(b"a" * 1000)
+    with open(pool.mount / "f", "r+b", buffering=0) as mine, open(there / "f", "r+b", buffering=0) as theirs:
+        assert os.pread(mine.fileno(), 2000, 0) == b"a" * 1000
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        theirs.truncate(10)
+        fcntl.flock(theirs, fcntl.LOCK_UN)
+        fcntl.flock(mine, fcntl.LOCK_EX)
+        assert os.fstat(mine.fileno()).st_size == 1000
+        assert os.pread(mine.fileno(), 2000, 0) == b"a" * 10 + bytes(990)
+    assert (there / "f").read_bytes() == b"a" * 10
