@@ -7,7 +7,9 @@ import errno
 import fcntl
 import os
 import random
+import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import time
 
 import pytest
 from conftest import drop_caches, restart_manager
-from processes import PATIENCE, wait_until
+from processes import BIN, PATIENCE, wait_until
 
 MIB = 1 << 20
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -522,3 +524,28 @@ def test_a_file_that_another_mount_shortens_under_a_lock_keeps_its_length(pool):
         assert os.fstat(mine.fileno()).st_size == 1000
         assert os.pread(mine.fileno(), 2000, 0) == b"a" * 10 + bytes(990)
     assert (there / "f").read_bytes() == b"a" * 10
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="devices and set-ID programs are root's")
+@pytest.mark.parametrize("options", [[], ["--devices"]], ids=["default", "devices"])
+def test_devices_open_and_set_id_bits_count_where_the_mount_allows_it(pool, options):
+    pool.folder.chmod(0o755)
+    pool.up("--allow-other", *options, benefactors=1, memory="64M", drain=False)
+    os.mknod(pool.mount / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    shutil.copy("/usr/bin/id", pool.mount / "id")
+    (pool.mount / "id").chmod(0o4755)
+    if options:
+        assert (pool.mount / "zero").open("rb").read(4) == bytes(4)
+    else:
+        assert errno_of((pool.mount / "zero").open) == errno.EACCES
+    user = subprocess.run([pool.mount / "id", "-u"], stdout=subprocess.PIPE, check=True, user=12345).stdout
+    assert int(user) == (0 if options else 12345)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_a_user_gets_no_mount_with_devices(tmp_path):
+    refused = subprocess.run([BIN / "stdchk-mount", "--manager", "tcp:127.0.0.1:1", "--secret-file", "/dev/null", "--ready-file",
+                              tmp_path / "ready", "--devices", tmp_path], check=False, capture_output=True, text=True,
+                             preexec_fn=lambda: os.setresuid(12345, 12345, 12345))
+    assert refused.returncode != 0
+    assert "--devices is only for root" in refused.stderr
