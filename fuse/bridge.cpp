@@ -18,7 +18,7 @@ Bridge::Bridge(client::Filesystem& filesystem, Clock& clock, const Attributes& r
       entries_(filesystem, nodes_),
       names_(filesystem, nodes_, entries_, refused_, options.writeback),
       attributes_(filesystem, clock, nodes_, entries_, set_id_, cache_, follower_),
-      xattrs_(filesystem, nodes_, entries_, choice_, set_id_, options.writeback),
+      xattrs_(filesystem, nodes_, entries_, choice_, set_id_, refused_, options.writeback),
       files_({filesystem, nodes_, cache_, choice_, refused_, set_id_, counts_, exchange_},
              options.commit_unseen_writers),
       directories_(filesystem, nodes_, entries_) {}

@@ -96,11 +96,14 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
                                                      std::int32_t thread) {
   bool write = writes(flags);
   bool insisted = false;
+  auto held = neighbours_.refused.held(thread, node->file);
+  // The kernel repeats a refused open once.
+  const auto refuse = [&] { return !held && neighbours_.refused.refuse(thread, node->file); };
   // The kernel may fail the next write and the next close of this inode, so the open gets another
   // inode.
   if (!node->in_session() && node->times_due.exchange(false)) neighbours_.nodes.detach(node);
   if (neighbours_.nodes.begin_open(node, write, false) == OpenTurn::kRefresh) {
-    if (neighbours_.refused.refuse(thread, node->file)) return fail(Code::kStale, "mount.open");
+    if (refuse()) return fail(Code::kStale, "mount.open");
     insisted = true;
     neighbours_.nodes.begin_open(node, write, true);
   }
@@ -111,25 +114,30 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
   wanted.truncate = write && (flags & O_TRUNC) != 0;
   const bool direct = neighbours_.choice.is_direct(*node, flags, insisted);
   wanted.append = appends(flags, direct);
-  auto file = neighbours_.filesystem.open(node->file, wanted);
+  Result<std::unique_ptr<client::File>> file;
+  if (held && held->file != nullptr && !write) {
+    file = std::move(held->file);
+  } else {
+    file = neighbours_.filesystem.open(node->file, wanted);
+  }
   if (!file) {
     neighbours_.nodes.end_open(node, write);
     bool gone = file.error().code == Code::kStale || file.error().code == Code::kNotFound;
     if (!gone) return fail(file.error());
     // The name now belongs to another file, or to none.
-    const bool again = !insisted && neighbours_.refused.refuse(thread, node->file);
+    const bool again = !insisted && refuse();
     return fail(again ? Code::kStale : Code::kNotFound, "mount.open");
   }
   bool session = node->in_session();
-  // A file without a name was removed or replaced. The manager keeps replaced files for 2 s
+  // A file without a name was removed or replaced. The manager keeps replaced files for up to 2 s
   // (ReplacedFiles). The first open asks the kernel for a fresh look-up. The second open takes what
-  // that look-up has found.
+  // that look-up has found, and holds.
   bool has_name = (*file)->attributes().link_count > 0 || node->unlinked;
   bool same = session || wanted.truncate || node->unlinked ||
               (*file)->attributes().version == node->version();
   bool matches = insisted || (has_name && same);
   if (!matches) {
-    if (neighbours_.refused.refuse(thread, node->file)) {
+    if (refuse()) {
       Status closed = (*file)->close();
       neighbours_.nodes.end_open(node, write);
       if (!closed) return fail(closed.error());
@@ -137,7 +145,7 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
     }
     insisted = true;
   }
-  if (!insisted) neighbours_.refused.opened(thread);
+  neighbours_.refused.end(thread);
   if (wanted.truncate) node->changed = true;
   Opened opened;
   opened.handle = std::make_unique<Handle>();

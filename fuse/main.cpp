@@ -40,6 +40,7 @@ struct KernelSettings {
   std::string mountpoint;
   std::string source = "stdchk";
   bool allow_other = false;
+  bool devices = false;
   bool writeback = true;
 };
 
@@ -97,6 +98,9 @@ void describe_options(Options& options, Settings& settings) {
   options.choice("--transport", settings.transport, transport::choices(),
                  "move bytes by this transport", transport::former_choices());
   options.flag("--allow-other", settings.kernel.allow_other, "let other users use the mount");
+  options.flag(
+      "--devices", settings.kernel.devices,
+      "open device nodes and honour set-ID bits, as a local file system does; only for root");
   options.text("--source", settings.kernel.source, "NAME",
                "name of the mount in df and the mount table");
   options.on_off("--writeback", settings.kernel.writeback,
@@ -185,6 +189,7 @@ int run(const Settings& settings, std::shared_ptr<transport::secure::Keyring> ke
   MountOptions options;
   options.mountpoint = settings.kernel.mountpoint;
   options.allow_other = settings.kernel.allow_other;
+  options.devices = settings.kernel.devices;
   options.source = settings.kernel.source;
   options.bridge.commit_unseen_writers = settings.unseen_writer == "commit";
   options.bridge.writeback = settings.kernel.writeback;
@@ -237,6 +242,9 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   let_crashes_end_the_process();
   log::start("stdchk-mount", settings.log_level);
+  if (settings.kernel.devices && geteuid() != 0) {
+    return fail_with("--devices is only for root: the mount of a user opens no devices");
+  }
   // Read once: it may come through a pipe, and the process that serves is started again.
   const auto keyring =
       transport::secure::read_keyring(settings.secret_file, transport::secure::Role::kClient);

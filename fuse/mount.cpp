@@ -49,6 +49,7 @@ fuse_session* make_session(const MountOptions& options, Bridge& bridge) {
   fuse_args arguments = FUSE_ARGS_INIT(0, nullptr);
   std::string settings = "default_permissions,subtype=stdchk,fsname=" + options.source;
   if (options.allow_other) settings += ",allow_other";
+  if (options.devices) settings += ",dev,suid";  // libfuse's defaults are nodev,nosuid
   fuse_opt_add_arg(&arguments, "stdchk-mount");
   fuse_opt_add_arg(&arguments, "-o");
   fuse_opt_add_arg(&arguments, settings.c_str());

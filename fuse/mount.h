@@ -20,6 +20,7 @@ struct MountOptions {
   std::string mountpoint;
   std::string source = "stdchk";  ///< the mount table shows this name; see is_source_name()
   bool allow_other = false;       ///< all users may use the mount
+  bool devices = false;           ///< device nodes can be opened and set-ID bits count; for root
   /// Receive requests in the Filesystem's window. Then connect() must have made the Filesystem.
   bool use_window = false;
   BridgeOptions bridge;

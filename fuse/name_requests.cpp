@@ -12,6 +12,12 @@ namespace {
 
 constexpr unsigned kRenameNoReplace = 1;  // linux/fs.h
 constexpr unsigned kRenameExchange = 2;
+/// How often a look-up may find a file that is gone before it is held.
+constexpr int kHoldTries = 100;
+
+bool is_gone(const Error& error) {
+  return error.code == Code::kStale || error.code == Code::kNotFound;
+}
 
 FileType type_of(mode_t mode) {
   if (S_ISFIFO(mode)) return FileType::kFifo;
@@ -28,15 +34,54 @@ void NameRequests::lookup(fuse_req_t request, fuse_ino_t parent, const char* nam
   if (!directory) return reply(request, fail(Code::kStale, "mount.lookup"));
   auto found = filesystem_.lookup(directory->file, name);
   if (found && refused_.take(found->id)) found = filesystem_.lookup_fresh(directory->file, name);
+  const std::int32_t thread = fuse_req_ctx(request)->pid;
+  if (found && refused_.repeats(thread)) found = hold(thread, directory->file, name, *found);
   if (!found) return reply(request, fail(found.error()));
   entries_.reply(request, *found, parent, name);
+}
+
+/// Holds what the look-up has found for the call that follows, which the kernel repeats. If the file
+/// is gone already, looks the name up again. Returns the file that it holds.
+Result<Attributes> NameRequests::hold(std::int32_t thread, FileId directory, const char* name,
+                                      Attributes found) {
+  for (int i = 0; i < kHoldTries; ++i) {
+    RefusedOpens::Held held{found.id, nullptr, {}};
+    Status done;
+    const auto node = nodes_.current(found.id);
+    const bool in_session = node != nullptr && node->in_session();  // a session keeps its file
+    if (found.type == FileType::kRegular && !in_session) {
+      auto file = filesystem_.open(found.id, {.read = true});
+      if (file) held.file = std::move(*file);
+      if (!file) done = fail(file.error());
+    } else if (found.type == FileType::kSymlink) {
+      auto target = filesystem_.read_symlink(found.id);
+      if (target) held.target = std::move(*target);
+      if (!target) done = fail(target.error());
+    }
+    if (done) {
+      refused_.hold(thread, std::move(held));
+      return found;
+    }
+    if (!is_gone(done.error())) return fail(done.error());
+    STDCHK_ASSIGN(found, filesystem_.lookup_fresh(directory, name));
+  }
+  return found;
 }
 
 void NameRequests::readlink(fuse_req_t request, fuse_ino_t number) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.readlink"));
+  const std::int32_t thread = fuse_req_ctx(request)->pid;
+  if (const auto held = refused_.held(thread, node->file)) {
+    fuse_reply_readlink(request, held->target.c_str());
+    return;
+  }
   auto target = filesystem_.read_symlink(node->file);
-  if (!target) return reply(request, fail(target.error()));
+  if (!target) {
+    const bool again = is_gone(target.error()) && refused_.refuse(thread, node->file);
+    if (again) return reply(request, fail(Code::kStale, "mount.readlink"));
+    return reply(request, fail(target.error()));
+  }
   fuse_reply_readlink(request, target->c_str());
 }
 

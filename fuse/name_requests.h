@@ -33,6 +33,8 @@ class NameRequests {
   void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t parent, const char* name);
 
  private:
+  Result<Attributes> hold(std::int32_t thread, FileId directory, const char* name,
+                          Attributes found);
   void lost_name(Node& node, std::uint32_t names_left);
   Result<Attributes> commit_first(Node& node);
 

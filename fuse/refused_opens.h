@@ -1,43 +1,72 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 
+#include "client/api/filesystem.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/values/types.h"
 
 namespace stdchk::mount {
 
-/// A RefusedOpens remembers the opens that were answered ESTALE: the kernel then looks the name up
-/// again, and opens the file once more.
+/// A RefusedOpens remembers calls (open, readlink, getxattr) that were answered ESTALE: the kernel
+/// then looks the names up again, and repeats the call once. Each look-up of the repeated call holds
+/// the file that it finds. The call then succeeds, even if the name has another file by then.
 ///
-/// Threads: any.
-/// Limits: kOpensMax threads and files; beyond that, it forgets all.
+/// Owns: the files that look-ups hold.
+/// Threads: any. A thread here is a thread of the calling program.
+/// Limits: kOpensMax threads and files; beyond that, it forgets all. A held file whose call never
+///   comes stays open for kRepeatMax, and then until the next refused call.
 class RefusedOpens {
  public:
   static constexpr std::size_t kOpensMax = 4096;
+  static constexpr Duration kRepeatMax = std::chrono::seconds(60);
+  /// Files that the look-ups of one repeated call may hold: one for each symbolic link of a path.
+  static constexpr int kHoldsMax = 64;
+
+  /// The file that a look-up has found for the call that follows it.
+  struct Held {
+    FileId id;
+    std::unique_ptr<client::File> file;  ///< an open reader of a regular file, or nullptr
+    std::string target;                  ///< of a symbolic link
+  };
 
   explicit RefusedOpens(Clock& clock) : clock_(clock) {}
 
-  /// Returns true when the kernel must look the name up again. Returns false when this thread's
-  /// last open was refused less than 2 s ago. The kernel asks no third time, so the file is then
-  /// opened as it is. This happens to opens through a descriptor (/proc/PID/fd), and when the name
-  /// keeps changing.
+  /// Returns true when the kernel must look the names up again. Returns false when this thread's
+  /// last call was refused less than 2 s ago, and no look-up came since. The kernel asks no third
+  /// time, so the file is then opened as it is. This happens to opens through a descriptor
+  /// (/proc/PID/fd).
   bool refuse(std::int32_t thread, FileId file);
-  /// The thread has opened a file.
-  void opened(std::int32_t thread);
+  /// The thread has opened a file. No other call ends a repetition: it may be a part of an open.
+  void end(std::int32_t thread);
   /// Returns true, once, when a look-up that finds the file must ask the manager.
   bool take(FileId file);
+  /// True when the thread's look-up belongs to the repetition of a refused call.
+  bool repeats(std::int32_t thread) const;
+  /// Keeps what a look-up of the thread has found, in place of what its look-up before has found.
+  void hold(std::int32_t thread, Held held);
+  /// Returns what the thread's last look-up holds, if that is this file; once.
+  std::optional<Held> held(std::int32_t thread, FileId file);
 
  private:
+  struct Refused {
+    Time when;
+    int holds = 0;
+    std::optional<Held> held;
+  };
+
   Clock& clock_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   /// The next look-up that finds one of these files asks the manager.
   std::set<FileId> refresh_ STDCHK_GUARDED_BY(mutex_);
-  /// By thread, the time when its open was refused.
-  std::unordered_map<std::int32_t, Time> refused_ STDCHK_GUARDED_BY(mutex_);
+  /// By thread, its refused call.
+  std::unordered_map<std::int32_t, Refused> refused_ STDCHK_GUARDED_BY(mutex_);
 };
 
 }  // namespace stdchk::mount

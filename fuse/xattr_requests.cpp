@@ -77,10 +77,12 @@ void XattrRequests::get(fuse_req_t request, fuse_ino_t number, const char* name,
     return get_policy(request, *node, std::string_view(name).substr(kXattrPolicy.size()), size);
   }
   if (is_access_list(name)) {
-    if (const Status there = check_list(*node, name); !there) return reply(request, there);
+    if (const Status there = check_list(*node, name); !there) {
+      return reply_failed(request, *node, there.error());
+    }
   }
   auto all = filesystem_.xattrs(node->file);
-  if (!all) return reply(request, fail(all.error()));
+  if (!all) return reply_failed(request, *node, all.error());
   for (const auto& [key, value] : *all) {
     if (key == name) return reply_sized(request, value, size);
   }
@@ -150,13 +152,20 @@ void XattrRequests::get_policy(fuse_req_t request, const Node& node, std::string
   reply(request, fail(Code::kNoAttribute, "mount.getxattr"));
 }
 
+/// If the file is gone, the kernel looks its name up again, and repeats the call.
+void XattrRequests::reply_failed(fuse_req_t request, const Node& node, const Error& error) {
+  const bool gone = error.code == Code::kStale || error.code == Code::kNotFound;
+  const bool again = gone && refused_.refuse(fuse_req_ctx(request)->pid, node.file);
+  reply(request, again ? fail(Code::kStale, "mount.getxattr") : fail(error));
+}
+
 /// Lists the attributes that are stored. Leaves out virtual attributes, so that copies of a file do
 /// not set them.
 void XattrRequests::list(fuse_req_t request, fuse_ino_t number, std::size_t size) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.listxattr"));
   auto all = filesystem_.xattrs(node->file);
-  if (!all) return reply(request, fail(all.error()));
+  if (!all) return reply_failed(request, *node, all.error());
   std::string names;
   for (const auto& [key, value] : *all) {
     if (key.starts_with(kTrusted) && fuse_req_ctx(request)->uid != 0) continue;

@@ -6,6 +6,7 @@
 #include "fuse/cache_choice.h"
 #include "fuse/entries.h"
 #include "fuse/node_table.h"
+#include "fuse/refused_opens.h"
 #include "fuse/request.h"
 #include "fuse/set_id_bits.h"
 
@@ -27,12 +28,13 @@ class XattrRequests {
  public:
   /// `writeback`: the kernel writes times of a changed file back.
   XattrRequests(client::Filesystem& filesystem, NodeTable& nodes, Entries& entries,
-                CacheChoice& choice, SetIdBits& set_id, bool writeback)
+                CacheChoice& choice, SetIdBits& set_id, RefusedOpens& refused, bool writeback)
       : filesystem_(filesystem),
         nodes_(nodes),
         entries_(entries),
         choice_(choice),
         set_id_(set_id),
+        refused_(refused),
         writeback_(writeback) {}
 
   void set(fuse_req_t request, fuse_ino_t node, const char* name, std::string_view value, int flags,
@@ -43,6 +45,7 @@ class XattrRequests {
  private:
   Status set_list(fuse_req_t request, Node& node, const msg::SetXattr& change);
   Status check_list(const Node& node, std::string_view name);
+  void reply_failed(fuse_req_t request, const Node& node, const Error& error);
   Status set_policy(const Node& node, std::string_view name, std::string_view value);
   void get_policy(fuse_req_t request, const Node& node, std::string_view name, std::size_t size);
 
@@ -51,6 +54,7 @@ class XattrRequests {
   Entries& entries_;
   CacheChoice& choice_;
   SetIdBits& set_id_;
+  RefusedOpens& refused_;
   const bool writeback_;
 };
 

@@ -165,6 +165,8 @@ void describe(Options& options, UpOptions& up) {
   options.text("--policy", up.images.policy, "SETTINGS",
                "policies of folders that set nothing themselves: KEY=VALUE,KEY=VALUE...");
   options.flag("--allow-other", up.mount.allow_other, "let other users use the mount");
+  options.flag("--devices", up.mount.devices,
+               "open device nodes and honour set-ID bits in the mount; only for root");
   options.flag("--encrypt", up.encrypt,
                "encrypt images, so that benefactors cannot read them; excludes --drain");
   options.text("--report", up.records.report, "FILE",

@@ -7,7 +7,9 @@ import errno
 import fcntl
 import os
 import random
+import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import time
 
 import pytest
 from conftest import drop_caches, restart_manager
-from processes import PATIENCE, wait_until
+from processes import BIN, PATIENCE, wait_until
 
 MIB = 1 << 20
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -329,3 +331,120 @@ def test_holes_outlive_the_manager(pool):
     assert file.read_bytes() == b"x" * MIB + bytes(MIB) + b"x" * MIB + bytes(4096) + b"x" * (MIB - 4096)
     with open(file, "rb") as reader:
         assert data_ranges(reader.fileno()) == [(0, MIB), (2 * MIB, 3 * MIB), (3 * MIB + 4096, 4 * MIB)]
+
+
+def errno_of(call):
+    """The errno with which a call fails, or 0."""
+    try:
+        call()
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+def call_of(name, *arguments):
+    """Calls a function of the C library, which answers -1 when it fails."""
+    if getattr(LIBC, name)(*arguments) == -1:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def test_syncfs_stores_nothing_and_fsync_does(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    file = os.open(pool.mount / "f", os.O_WRONLY | os.O_CREAT)
+    os.write(file, b"x")
+    call_of("syncfs", file)
+    assert os.listdir(there) == []
+    os.fsync(file)
+    wait_until((there / "f").exists, "the file on the other mount")
+    os.close(file)
+
+
+@pytest.mark.parametrize("way", ["removed", "replaced"])
+def test_an_open_directory_that_another_mount_takes_away_is_stale(pool, way):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    (pool.mount / "folder").mkdir()
+    (pool.mount / "other").mkdir()
+    folder = os.open(pool.mount / "folder", os.O_RDONLY)
+    assert os.listdir(folder) == []
+    if way == "removed":
+        (there / "folder").rmdir()
+    else:
+        (there / "other").rename(there / "folder")
+    wait_until(lambda: errno_of(lambda: os.listdir(folder)) == errno.ESTALE, "the end of the directory")
+    wait_until(lambda: errno_of(lambda: os.fstat(folder)) == errno.ESTALE, "the end of its attributes")
+    os.close(folder)
+
+
+def test_a_watch_of_a_file_ends_with_its_version(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    (pool.mount / "f").write_bytes(b"first")
+    assert (pool.mount / "f").read_bytes() == b"first"  # from here on the name has the inode of this version
+    of_file, of_folder = Watch(pool.mount / "f"), Watch(pool.mount)
+    for count in (1, 2, 3):
+        (pool.mount / "f").write_bytes(b"version")
+        wait_until(lambda n=count: of_folder.events().count(("close_write", "f")) == n, "the event of the folder")
+    assert of_file.events().count(("close_write", "")) == 1
+
+
+IOCTLS = {  # the request, and its argument
+    "chattr": (0x40086602, struct.pack("l", 0x10)),  # FS_IOC_SETFLAGS, immutable
+    "lsattr": (0x80086601, bytes(8)),  # FS_IOC_GETFLAGS
+    "project quota": (0x401C5820, bytes(28)),  # FS_IOC_FSSETXATTR
+    "reflink": (0x40049409, None),  # FICLONE, from the file itself
+}
+
+
+@pytest.mark.parametrize("call", [*IOCTLS, "quota"])
+def test_file_flags_reflinks_and_quotas_are_refused(pool, call):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    (pool.mount / "from").write_bytes(b"x")
+    with open(pool.mount / "f", "wb") as file, open(pool.mount / "from", "rb") as source:
+        if call == "quota":
+            info = ctypes.create_string_buffer(256)
+            code = errno_of(lambda: call_of("syscall", 443, file.fileno(), 0x80000400, 0, info))  # Q_GETFMT
+        else:
+            request, argument = IOCTLS[call]
+            code = errno_of(lambda: fcntl.ioctl(file, request, argument or source.fileno()))
+    assert code in (errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS)
+
+
+def test_a_file_that_another_mount_shortens_under_a_lock_keeps_its_length(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    there = pool.mount_by_hand("there")
+    (pool.mount / "f").write_bytes(b"a" * 1000)
+    with open(pool.mount / "f", "r+b", buffering=0) as mine, open(there / "f", "r+b", buffering=0) as theirs:
+        assert os.pread(mine.fileno(), 2000, 0) == b"a" * 1000
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        theirs.truncate(10)
+        fcntl.flock(theirs, fcntl.LOCK_UN)
+        fcntl.flock(mine, fcntl.LOCK_EX)
+        assert os.fstat(mine.fileno()).st_size == 1000
+        assert os.pread(mine.fileno(), 2000, 0) == b"a" * 10 + bytes(990)
+    assert (there / "f").read_bytes() == b"a" * 10
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="devices and set-ID programs are root's")
+@pytest.mark.parametrize("options", [[], ["--devices"]], ids=["default", "devices"])
+def test_devices_open_and_set_id_bits_count_where_the_mount_allows_it(pool, options):
+    pool.folder.chmod(0o755)
+    pool.up("--allow-other", *options, benefactors=1, memory="64M", drain=False)
+    os.mknod(pool.mount / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    shutil.copy("/usr/bin/id", pool.mount / "id")
+    (pool.mount / "id").chmod(0o4755)
+    if options:
+        assert (pool.mount / "zero").open("rb").read(4) == bytes(4)
+    else:
+        assert errno_of((pool.mount / "zero").open) == errno.EACCES
+    user = subprocess.run([pool.mount / "id", "-u"], stdout=subprocess.PIPE, check=True, user=12345).stdout
+    assert int(user) == (0 if options else 12345)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_a_user_gets_no_mount_with_devices(tmp_path):
+    refused = subprocess.run([BIN / "stdchk-mount", "--manager", "tcp:127.0.0.1:1", "--secret-file", "/dev/null", "--ready-file",
+                              tmp_path / "ready", "--devices", tmp_path], check=False, capture_output=True, text=True,
+                             preexec_fn=lambda: os.setresuid(12345, 12345, 12345))
+    assert refused.returncode != 0
+    assert "--devices is only for root" in refused.stderr

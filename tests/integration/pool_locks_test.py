@@ -54,6 +54,16 @@ print("locked", flush=True)
 time.sleep(1000)
 """
 
+# Takes a lock, writes under it, says so, and waits. argv: path, kind of lock.
+LOCKED_WRITER = """
+import fcntl, os, sys, time
+file = os.open(sys.argv[1], os.O_RDWR)
+(fcntl.flock if sys.argv[2] == "flock" else fcntl.lockf)(file, fcntl.LOCK_EX)
+os.pwrite(file, b"half of a change", 0)
+print("written", flush=True)
+time.sleep(1000)
+"""
+
 INSERTER = """
 import sqlite3, sys
 path, rounds, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -129,6 +139,20 @@ def test_a_lock_excludes_other_mounts_until_its_holder_is_killed(mounts):
         assert (kind, first, length) == (fcntl.F_WRLCK, 0, 1)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 1)
         holder.kill()
+
+
+@pytest.mark.parametrize("kind", ["flock", "fcntl"])
+def test_bytes_that_a_killed_process_wrote_under_a_lock_are_not_committed(mounts, kind):
+    path, before = "file", b"the last whole state"
+    (mounts[0] / path).write_bytes(before)
+    with start(LOCKED_WRITER, mounts[1] / path, kind) as writer:
+        assert writer.stdout.readline() == "written\n"
+        writer.kill()
+    with open(mounts[0] / path, "r+b") as file:
+        # The next holder waits until the killed process has lost the lock.
+        (fcntl.flock if kind == "flock" else fcntl.lockf)(file, fcntl.LOCK_EX)
+        assert os.pread(file.fileno(), 100, 0) == before
+    assert [(mount / path).read_bytes() for mount in mounts] == [before] * len(mounts)
 
 
 def test_a_wait_ends_by_a_signal_and_waits_hold_no_thread(mounts):

@@ -136,6 +136,7 @@ Job DaemonJobs::mount(const std::string& host, const std::string& directory) {
   add_flag(one.arguments, "--names", options_.mount.names);
   add_reporting(one, host, directory);
   if (options_.mount.allow_other) one.arguments.emplace_back("--allow-other");
+  if (options_.mount.devices) one.arguments.emplace_back("--devices");
   if (options_.encrypt) {
     one.arguments.insert(one.arguments.end(), {"--encrypt", "--key-file", directory + "/key"});
   }

@@ -34,6 +34,7 @@ struct MountOptions {
   bool name_only = false;  ///< there is no mount: the directory is only the pool's name
   bool on_hosts = false;   ///< also on each of the other hosts
   bool allow_other = false;
+  bool devices = false;  ///< open device nodes and honour set-ID bits
   std::uint64_t window_bytes = 0;
   std::string close;  ///< what close() waits for
   std::string names;  ///< when changes of names are answered

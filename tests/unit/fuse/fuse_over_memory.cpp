@@ -24,6 +24,8 @@ int main(int argc, char** argv) {
   log::start("fuse_over_memory", log::Level::kInfo);
   SystemClock clock;
   auto pool = std::make_shared<test::MemoryPool>();
+  if (const char* count = getenv("STDCHK_TEST_REPLACED_MAX"))
+    pool->replaced_max = strtoull(count, nullptr, 10);
   std::vector<std::unique_ptr<test::MemoryFilesystem>> filesystems;
   std::vector<std::unique_ptr<mount::Mount>> mounts;
   mount::MountOptions options;

@@ -11,7 +11,6 @@
 namespace stdchk::test {
 namespace {
 
-constexpr std::size_t kReplacedMax = 10000;
 /// The limit of a pool, too, for names and values of one file.
 constexpr std::size_t kXattrsBytesMax = 2 * limits::kXattrBytesMax;
 
@@ -56,8 +55,9 @@ std::vector<client::Filesystem::LockDone> MemoryPool::grant_locks() {
 
 std::shared_ptr<MemoryFile> MemoryPool::find(FileId id) {
   if (const auto found = files.find(id); found != files.end()) return found->second;
-  const auto found = replaced.find(id);
-  return found == replaced.end() ? nullptr : found->second;
+  if (const auto found = replaced.find(id); found != replaced.end()) return found->second;
+  const auto found = opened.find(id);
+  return found == opened.end() ? nullptr : found->second.lock();
 }
 
 void MemorySession::mark(std::uint64_t from, std::uint64_t to) {
@@ -407,7 +407,8 @@ Result<Attributes> MemoryFilesystem::make_symlink(FileId parent, std::string_vie
 Result<std::string> MemoryFilesystem::read_symlink(FileId id) {
   std::scoped_lock lock(pool_->mutex);
   auto file = pool_->find(id);
-  if (!file || file->attributes.type != FileType::kSymlink) {
+  if (!file) return fail(Code::kStale, "memory.readlink");
+  if (file->attributes.type != FileType::kSymlink) {
     return fail(Code::kInvalidArgument, "memory.readlink");
   }
   return file->target;
@@ -506,7 +507,8 @@ Result<std::uint32_t> MemoryFilesystem::rename(const msg::Rename& change) {
       unlink_entry(*to_parent, change.to_name);
       left = to->attributes.link_count;
       if (!onto_directory && left == 0) pool_->replaced[to->attributes.id] = to;
-      if (pool_->replaced.size() > kReplacedMax) pool_->replaced.erase(pool_->replaced.begin());
+      if (pool_->replaced.size() > pool_->replaced_max)
+        pool_->replaced.erase(pool_->replaced.begin());
     }
     from_parent->children.erase(change.from_name);
     to_parent->children[change.to_name] = from->attributes.id;
@@ -556,7 +558,7 @@ Status MemoryFilesystem::set_xattr(const msg::SetXattr& change) {
 Result<std::vector<std::pair<std::string, std::string>>> MemoryFilesystem::xattrs(FileId id) {
   std::scoped_lock lock(pool_->mutex);
   auto file = pool_->find(id);
-  if (!file) return fail(Code::kNotFound, "memory.getxattr");
+  if (!file) return fail(Code::kStale, "memory.getxattr");
   return std::vector<std::pair<std::string, std::string>>(file->xattrs.begin(), file->xattrs.end());
 }
 
@@ -598,6 +600,7 @@ std::unique_ptr<client::File> MemoryFilesystem::open_locked(std::shared_ptr<Memo
                                                             client::OpenFlags flags) {
   auto& slot = sessions_[file->attributes.id];
   auto session = slot;
+  pool_->opened[file->attributes.id] = file;
   if (flags.write) {
     if (!session) {
       session = slot = std::make_shared<MemorySession>();

@@ -45,6 +45,9 @@ class MemoryPool {
   std::map<FileId, std::shared_ptr<MemoryFile>> files;
   /// files whose names a rename gave to others, and that can still be opened; the oldest goes first
   std::map<FileId, std::shared_ptr<MemoryFile>> replaced;
+  std::size_t replaced_max = 10000;
+  /// files that are open, or were
+  std::map<FileId, std::weak_ptr<MemoryFile>> opened;
   std::vector<MemoryFilesystem*> connections;
   std::vector<msg::ListAborted::Entry> aborted;
   std::uint64_t next_file = 2;
