@@ -255,9 +255,8 @@ int main(int argc, char** argv) {
         "others a meaning");
   }
   settings.kernel.mountpoint = real_mount_point(settings.kernel.mountpoint);
-  if (const auto problem = mount::prepare_mountpoint(settings.kernel.mountpoint)) {
-    return fail_with(*problem);
-  }
+  const auto ready = mount::prepare_mountpoint(settings.kernel.mountpoint);
+  if (!ready) return fail_with(ready.error().text);
   const auto lock = MountLock::take(settings.kernel.mountpoint, mount::kLockPatience);
   if (!lock) return fail_with(lock.error().text);
   return mount::guard(

@@ -69,10 +69,10 @@ Mount::Mount(client::Filesystem& filesystem, Clock& clock, const Attributes& roo
 
 Result<std::unique_ptr<Mount>> Mount::start(client::Filesystem& filesystem, Clock& clock,
                                             const MountOptions& options) {
-  auto problem = check_fuse_available();
-  if (!problem) problem = prepare_mountpoint(options.mountpoint);
-  if (problem) {
-    log::error("{}", *problem);
+  auto ready = check_fuse_available();
+  if (ready) ready = prepare_mountpoint(options.mountpoint);
+  if (!ready) {
+    log::error("{}", ready.error().text);
     return fail(Code::kConfig, "mount.start");
   }
   fuse_set_log_func(log_of_libfuse);

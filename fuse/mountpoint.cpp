@@ -98,62 +98,67 @@ void abort_mount(const std::string& path) {
       path, control);
 }
 
-std::optional<std::string> prepare_mountpoint(const std::string& path) {
+Outcome<void> prepare_mountpoint(const std::string& path) {
   if (!unmount_dead(path)) {
-    return fmt::format(
+    return problem(fmt::format(
         "{} is a mount whose process is gone, and it cannot be unmounted; run `fusermount3 -uz {}` "
         "as its owner, or `umount -l {}` as root.",
-        path, path, path);
+        path, path, path));
   }
   struct stat info {};
   const int failed = stat(path.c_str(), &info) == 0 ? 0 : errno;
   if (failed == ENOENT) {
-    return fmt::format("The mount point {} does not exist; make it with `mkdir {}`.", path, path);
+    return problem(
+        fmt::format("The mount point {} does not exist; make it with `mkdir {}`.", path, path));
   }
   if (failed != 0) {
-    return fmt::format("The mount point {} cannot be examined: {}.", path, std::strerror(failed));
+    return problem(
+        fmt::format("The mount point {} cannot be examined: {}.", path, std::strerror(failed)));
   }
   if (!S_ISDIR(info.st_mode)) {
-    return fmt::format("The mount point {} is not a directory; name an empty directory.", path);
+    return problem(
+        fmt::format("The mount point {} is not a directory; name an empty directory.", path));
   }
   struct stat parent {};
   if (stat((path + "/..").c_str(), &parent) == 0 && parent.st_dev != info.st_dev) {
-    return fmt::format(
+    return problem(fmt::format(
         "{} is a mount point in use; unmount it with `fusermount3 -u {}`, or name another "
         "directory.",
-        path, path);
+        path, path));
   }
   if (!is_empty(path)) {
-    return fmt::format(
+    return problem(fmt::format(
         "The mount point {} is not empty, and a mount would hide its files; name an empty "
         "directory.",
-        path);
+        path));
   }
   if (access(path.c_str(), W_OK | X_OK) != 0) {
-    return fmt::format("This user cannot write to the mount point {}; name another directory.",
-                       path);
+    return problem(
+        fmt::format("This user cannot write to the mount point {}; name another directory.", path));
   }
-  return std::nullopt;
+  return {};
 }
 
-std::optional<std::string> check_fuse_available() {
+Outcome<void> check_fuse_available() {
   int fd = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
   if (fd < 0) {
     int failed = errno;
     if (failed == ENOENT || failed == ENODEV || failed == ENXIO) {
-      return "There is no /dev/fuse: load the kernel module (`modprobe fuse`), or, in a container, "
-             "pass the device in (`--device /dev/fuse --cap-add SYS_ADMIN`).";
+      return problem(
+          "There is no /dev/fuse: load the kernel module (`modprobe fuse`), or, in a container, "
+          "pass the device in (`--device /dev/fuse --cap-add SYS_ADMIN`).");
     }
-    return fmt::format(
-        "/dev/fuse cannot be opened ({}): give this user read and write access to it.",
-        std::strerror(failed));
+    return problem(
+        fmt::format("/dev/fuse cannot be opened ({}): give this user read and write access to it.",
+                    std::strerror(failed)));
   }
   ::close(fd);
   if (geteuid() != 0 && !in_path("fusermount3")) {
-    return "fusermount3 was not found, and a user who is not root cannot mount without it: install "
-           "the package fuse3.";
+    return problem(
+        "fusermount3 was not found, and a user who is not root cannot mount without it: install "
+        "the package fuse3.");
   }
-  return std::nullopt;
+  return {};
 }
 
 void raise_read_ahead(const std::string& path, unsigned kilobytes) {

@@ -1,14 +1,14 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 
+#include "core/base/problem.h"
+
 namespace stdchk::mount {
 
-/// Makes `path` ready to mount on, and unmounts an earlier mount there whose process is gone. On
-/// failure returns a sentence that names the fault and the remedy.
-std::optional<std::string> prepare_mountpoint(const std::string& path);
+/// Makes `path` ready to mount on, and unmounts an earlier mount there whose process is gone.
+Outcome<void> prepare_mountpoint(const std::string& path);
 
 /// Returns true for 1 to 64 letters, digits and characters of `._:/-`. Other characters, such as
 /// commas and spaces, mean something to libfuse or the mount table.
@@ -25,9 +25,8 @@ bool unmount_dead(const std::string& path);
 /// /sys/fs/fuse/connections (fusectl); without it, the log says what to do.
 void abort_mount(const std::string& path);
 
-/// Checks what FUSE needs: /dev/fuse, and fusermount3 for users other than root. Returns a sentence
-/// that says what is missing, or nothing.
-std::optional<std::string> check_fuse_available();
+/// Checks what FUSE needs: /dev/fuse, and fusermount3 for users other than root.
+Outcome<void> check_fuse_available();
 
 /// Enlarges the read-ahead of the mount at `path`, if this process may (root). The kernel's default
 /// of 128 KiB is an eighth of what one request can carry. Failure costs only speed.
