@@ -61,6 +61,7 @@ void Follower::follow(Node& node, Version newest) {
   {
     const WriterLock lock(node.mutex);
     if (!node.writers.empty() || node.last.version != before) return;
+    node.went_on = true;
     node.last = now;
     for (const Handle* handle : node.readers) handle->file->follow(**grown);
   }

@@ -179,6 +179,7 @@ Status Locker::catch_up(Handle& handle) {
   if (!commits && now.version == before.version) return {};
   {
     const WriterLock lock(node.mutex);
+    node.went_on = true;
     node.last = now;
   }
   // Other opens of the node go on with this version at their next read.

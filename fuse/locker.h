@@ -26,8 +26,9 @@ namespace stdchk::mount {
 /// Threads: any. The Locker has threads of its own, because the kernel must write its dirty pages
 ///   back, which needs threads of the mount.
 /// Errors: EINTR when a signal ends a wait, EAGAIN when another owner has the lock, EDEADLK.
-/// Limits: with the write-back cache the kernel never shortens a file that is open. A file that
-///   another mount has cut keeps its length here until its last descriptor on this mount is closed.
+/// Limits: with the write-back cache the kernel never shortens an inode. A file that another mount
+///   has cut keeps its length for the descriptors that are open here, and for opens beside a writer.
+///   Other opens get another node.
 class Locker {
  public:
   /// `commit` makes a version of what the handle's session has written.

@@ -91,7 +91,8 @@ OpenTurn NodeTable::begin_open(const NodePtr& node, bool write, bool insist) {
   Entry& entry = nodes_[node->id];
   auto found = current_.find(node->file);
   // An unlinked file cannot be looked up again, so this node serves the open.
-  bool is_current = found != current_.end() && found->second.node == node;
+  bool is_current = found != current_.end() && found->second.node == node &&
+                    (found->second.session || node->unlinked || !node->went_on);
   if (!is_current && !node->unlinked && !insist) return OpenTurn::kRefresh;
   if (write && is_current && !found->second.session) {
     if (entry.readers > 0 && !node->unlinked && !insist) {

@@ -52,6 +52,9 @@ struct Node {
   std::atomic<bool> changed{false};  ///< written to since it became a session's node
   /// How often a lock has made an open of this node go on with the newest version.
   std::atomic<std::uint64_t> refreshes{0};
+  /// Opens of this node went on with a newer version. The kernel keeps the inode's size and time, so
+  /// later opens need another node. Never reset. Set together with `last`, under the mutex.
+  std::atomic<bool> went_on{false};
   std::atomic<bool> being_followed{false};  ///< the Follower has the node
   /// The newest version that the Follower has compared with this node's version.
   std::atomic<Version> compared{0};
@@ -71,7 +74,7 @@ struct Node {
   /// elsewhere therefore needs another node, too.
   bool holds(const Attributes& now) const {
     const ReaderLock lock(mutex);
-    return last.version == now.version && last.mtime_ns == now.mtime_ns;
+    return !went_on && last.version == now.version && last.mtime_ns == now.mtime_ns;
   }
   bool in_session() const {
     const ReaderLock lock(mutex);
@@ -116,8 +119,8 @@ class NodeTable {
   void forget(NodeId id, std::uint64_t count);
 
   /// To be called before a file is opened. An open for writing makes `node` the session's node, if
-  /// no session is open. Returns kRefresh when `node` is not the current node, or has readers,
-  /// which must keep their version. With `insist`, always returns kGo.
+  /// no session is open. Returns kRefresh when `node` is not the current node, went on with a newer
+  /// version, or has readers, which must keep their version. With `insist`, always returns kGo.
   OpenTurn begin_open(const NodePtr& node, bool write, bool insist);
   /// Ends an open that begin_open() or begin_session() has begun.
   void end_open(const NodePtr& node, bool write);

@@ -60,12 +60,12 @@ def test_a_lease_is_broken_by_its_own_mount_and_not_by_others(pool):
 
 
 class Watch:
-    """The events of a folder, by inotify(7)."""
+    """The events of a folder or a file, by inotify(7)."""
 
-    def __init__(self, folder):
+    def __init__(self, path):
         self.fd = LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         assert self.fd >= 0
-        assert LIBC.inotify_add_watch(self.fd, os.fsencode(folder), sum(MASKS)) > 0
+        assert LIBC.inotify_add_watch(self.fd, os.fsencode(path), sum(MASKS)) > 0
         self.seen = []
 
     def events(self):
@@ -103,6 +103,37 @@ def test_events_are_those_of_the_own_mount(pool):
     (folder / "mark").write_bytes(b"")
     wait_until(lambda: ("close_write", "mark") in watch.events(), "the last event")
     assert not [name for _, name in watch.seen if name == "theirs"]
+
+
+def test_a_watch_of_a_file_ends_with_its_version_and_a_watch_of_its_folder_does_not(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    path = pool.mount / "folder" / "f"
+    path.parent.mkdir()
+    path.write_bytes(b"x")
+    number = path.stat().st_ino
+    sessions = 0
+    of_folder = Watch(path.parent)
+
+    def sees_a_session(watch):
+        nonlocal sessions
+        before = len(watch.events())
+        with open(path, "r+b", buffering=0) as file:
+            file.write(b"y")
+        sessions += 1
+        return len(watch.events()) > before
+
+    # A watch that begins while the kernel still closes the file has the node of the session before.
+    watches = [Watch(path)]
+    wait_until(lambda: sees_a_session(watches[-1]) or watches.append(Watch(path)), "a watch that sees a session")
+    of_file = watches[-1]
+    assert of_file.events()[:2] == [("modify", ""), ("close_write", "")]
+    wait_until(lambda: not sees_a_session(of_file), "the end of the watch")
+    assert path.stat().st_ino == number
+    seen = len(of_file.events())
+    assert not any([sees_a_session(of_file) for _ in range(3)])
+    path.unlink()
+    assert len(of_file.events()) == seen  # nothing tells a program that its watch has ended
+    assert of_folder.events() == [("modify", "f"), ("close_write", "f")] * sessions + [("delete", "f")]
 
 
 def handle_of(path):

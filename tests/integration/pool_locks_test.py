@@ -230,6 +230,22 @@ def test_sqlite_on_two_mounts(mounts):
     base.close()
 
 
+def test_a_file_that_was_cut_has_its_new_length_for_the_open_after_a_lock(mounts):
+    here, there = mounts[0] / "f", mounts[1] / "f"
+    there.write_bytes(b"a" * 5000)
+    wait_until(here.exists, "the file on the other mount")
+    with open(here, "rb", buffering=0) as reader:
+        assert reader.read() == b"a" * 5000
+        there.write_bytes(b"b" * 100)
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        assert os.pread(reader.fileno(), 100, 0) == b"b" * 100
+        fcntl.flock(reader, fcntl.LOCK_UN)
+        assert here.read_bytes() == b"b" * 100  # beside the reader
+    assert here.read_bytes() == b"b" * 100
+    wait_until(lambda: here.stat().st_size == 100, "the new length")
+    wait_until(lambda: here.stat().st_mtime_ns == there.stat().st_mtime_ns, "the time of the last write")
+
+
 def test_a_lock_that_is_not_granted_says_so(mounts):
     (mounts[0] / "file").write_bytes(b"x")
     with hold(mounts[1] / "file") as holder, open(mounts[0] / "file", "rb") as file:

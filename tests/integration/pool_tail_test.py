@@ -100,3 +100,17 @@ def test_a_reader_keeps_its_version_of_a_file_that_is_written_anew(pool):
     finally:
         for reader in readers:
             os.close(reader)
+
+
+def test_a_file_that_a_reader_follows_shows_the_time_of_its_newest_version(pool):
+    pool.up(benefactors=2, memory="64M", drain=False)
+    here, there = pool.mount / "log", pool.mount_by_hand("other") / "log"
+    there.write_text("first\n")
+    wait_until(here.exists, "the file on the other mount")
+    with open(here, "rb", buffering=0) as reader:
+        assert reader.read() == b"first\n"
+        append(there, "second\n")
+        wait_until(lambda: os.fstat(reader.fileno()).st_size == 13, "the append", 15 * PATIENCE)
+        assert reader.read() == b"second\n"
+    wait_until(lambda: here.stat().st_mtime_ns == there.stat().st_mtime_ns, "the time of the append")
+    assert here.read_text() == "first\nsecond\n"

@@ -1,5 +1,6 @@
 #include "fuse/node_table.h"
 
+#include "core/base/mutex.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;
@@ -79,6 +80,36 @@ TEST_CASE("A writer does not take the node of open readers") {
   auto write_node = *table.find_or_make(file(7, 1), 1, "f");
   CHECK(write_node != read_node);
   CHECK(table.begin_open(write_node, true, false) == OpenTurn::kGo);
+}
+
+TEST_CASE("A node that went on with a newer version serves no later open") {
+  NodeTable table(root());
+  auto node = *table.find_or_make(file(7, 1), 1, "f");
+  REQUIRE(table.begin_open(node, false, false) == OpenTurn::kGo);
+  {
+    const WriterLock lock(node->mutex);
+    node->went_on = true;
+    node->last = file(7, 2);
+  }
+  // The kernel asks for the node that it knows, and then looks the name up again.
+  CHECK(table.begin_open(node, false, false) == OpenTurn::kRefresh);
+  CHECK(table.begin_open(node, true, false) == OpenTurn::kRefresh);
+  auto later = *table.find_or_make(file(7, 2), 1, "f");
+  CHECK(later != node);
+  CHECK(table.begin_open(later, false, false) == OpenTurn::kGo);
+  CHECK(table.find(node->id) == node);
+}
+
+TEST_CASE("A session's node that went on with a newer version serves the session's openers") {
+  NodeTable table(root());
+  auto node = *table.find_or_make(file(7, 1), 1, "f");
+  REQUIRE(table.begin_open(node, true, false) == OpenTurn::kGo);
+  node->went_on = true;
+  node->changed = true;
+  CHECK(*table.find_or_make(file(7, 2), 1, "f") == node);
+  CHECK(table.begin_open(node, false, false) == OpenTurn::kGo);
+  table.end_open(node, true);
+  CHECK(*table.find_or_make(file(7, 2), 1, "f") != node);
 }
 
 TEST_CASE("A node that the kernel forgot stays while it is open") {
