@@ -76,10 +76,8 @@ void XattrRequests::get(fuse_req_t request, fuse_ino_t number, const char* name,
   if (std::string_view(name).starts_with(kXattrPolicy)) {
     return get_policy(request, *node, std::string_view(name).substr(kXattrPolicy.size()), size);
   }
-  if (is_access_list(name)) {
-    if (const Status there = check_list(*node, name); !there) {
-      return reply_failed(request, *node, there.error());
-    }
+  if (const Status may_be = check_stored(*node, name); !may_be) {
+    return reply_failed(request, *node, may_be.error());
   }
   auto all = filesystem_.xattrs(node->file);
   if (!all) return reply_failed(request, *node, all.error());
@@ -119,14 +117,33 @@ Status XattrRequests::set_list(fuse_req_t request, Node& node, const msg::SetXat
   return {};
 }
 
-/// Fails when the file has no such list. The kernel asks for lists when it checks the rights of a
-/// caller. Attributes say whether there is one, and mostly lie in a cache.
-Status XattrRequests::check_list(const Node& node, std::string_view name) {
-  const auto now = filesystem_.attributes(node.file);
+/// Returns attributes that are as new as those of stat(2), mostly from a cache. `ls -l` asks for
+/// extended attributes of each file. So looks the name up: the look-ups of a scan fetch the names
+/// that follow, too. The kernel also asks for a directory's lists when it checks rights on a path.
+Result<Attributes> XattrRequests::attributes_of(const Node& node) {
+  NodeId parent = 0;
+  std::string name;
+  if (node.type != FileType::kDirectory && !node.unlinked) {
+    const ReaderLock lock(node.mutex);
+    parent = node.parent;
+    name = node.name;
+  }
+  if (const NodePtr directory = nodes_.find(parent); directory != nullptr) {
+    auto found = filesystem_.lookup(directory->file, name);
+    if (found && found->id == node.file) return found;
+  }
+  return filesystem_.attributes(node.file);
+}
+
+/// Fails when the attributes say that the file has no such extended attribute. Then nobody asks the
+/// manager. The manager may have dropped a file that this mount has unlinked.
+Status XattrRequests::check_stored(const Node& node, std::string_view name) {
+  const auto now = attributes_of(node);
   if (!now && !node.unlinked) return fail(now.error());
-  const bool exists =
-      now && (name == kXattrAccessList ? now->has_access_list : now->has_default_list);
-  if (!exists) return fail(Code::kNoAttribute, "mount.getxattr");
+  bool may_be = !now || !now->has_no_xattrs;
+  if (name == kXattrAccessList) may_be = now && now->has_access_list;
+  if (name == kXattrDefaultList) may_be = now && now->has_default_list;
+  if (!may_be) return fail(Code::kNoAttribute, "mount.getxattr");
   return {};
 }
 
@@ -164,6 +181,9 @@ void XattrRequests::reply_failed(fuse_req_t request, const Node& node, const Err
 void XattrRequests::list(fuse_req_t request, fuse_ino_t number, std::size_t size) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.listxattr"));
+  if (const auto now = attributes_of(*node); now && now->has_no_xattrs) {
+    return reply_sized(request, {}, size);
+  }
   auto all = filesystem_.xattrs(node->file);
   if (!all) return reply_failed(request, *node, all.error());
   std::string names;

@@ -44,7 +44,8 @@ class XattrRequests {
 
  private:
   Status set_list(fuse_req_t request, Node& node, const msg::SetXattr& change);
-  Status check_list(const Node& node, std::string_view name);
+  Result<Attributes> attributes_of(const Node& node);
+  Status check_stored(const Node& node, std::string_view name);
   void reply_failed(fuse_req_t request, const Node& node, const Error& error);
   Status set_policy(const Node& node, std::string_view name, std::string_view value);
   void get_policy(fuse_req_t request, const Node& node, std::string_view name, std::size_t size);

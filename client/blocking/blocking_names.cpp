@@ -409,8 +409,11 @@ Status BlockingNames::set_xattr(const msg::SetXattr& change) {
   auto reply = ask_for(change);
   const Lock lock(engine().shared().mutex);
   engine().leases().file_changed(change.file);
-  if (!reply.has_value()) return fail(reply.error());
+  // The manager may have executed a request that failed.
   engine().metadata().forget_file(change.file);
+  if (!reply.has_value()) return fail(reply.error());
+  // The cache then refuses answers that the manager gave before the change, and that come late.
+  if (reply->attributes.id) engine().metadata().put(reply->attributes);
   return {};
 }
 

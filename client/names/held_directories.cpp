@@ -27,6 +27,7 @@ Attributes new_attributes(const msg::NameChange& change, FileType type, std::int
   out.link_count = type == FileType::kDirectory ? 2 : 1;
   out.size_bytes = type == FileType::kSymlink ? change.target.size() : 0;
   out.atime_ns = out.mtime_ns = out.ctime_ns = now_ns;
+  out.has_no_xattrs = true;  // a directory with a default list is not leased
   return out;
 }
 

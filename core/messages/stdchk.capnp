@@ -417,7 +417,10 @@ struct SetXattr $title("setxattr") $kind(changesNames) $route(clientToManager) {
   value @3 :Data $Say.anyBytes $max("kXattrBytesMax");
   mode @4 :XattrMode;
   remove @5 :Bool;
-  struct Reply {}
+  struct Reply {
+    attributes @0 :Attributes $Say.presentIf("id");
+    # The file after the change. An earlier manager sends no attributes: then there is no id.
+  }
 }
 
 struct GetXattrs $title("getxattr") $kind(asks) $route(clientToManager) {

@@ -130,4 +130,5 @@ struct Attributes {
   device @15 :UInt32;  # of a device: its number, as makedev(3) and FUSE have it
   hasAccessList @16 :Bool;   # the extended attributes have the list (core/policy/access_list.h)
   hasDefaultList @17 :Bool;  # of a directory: what is made in it gets access lists
+  hasNoXattrs @18 :Bool;     # false: the file may have extended attributes
 }

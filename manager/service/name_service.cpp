@@ -333,12 +333,14 @@ void NameService::serve(ClientRecord& client, const msg::SetXattr& request, cons
   if (!file->parent) {
     const auto outcome = state_.apply_unjournalled(command);
     if (!outcome) return call.fail(outcome.error());
-    return call.answer(msg::SetXattr::Reply{});
+    return call.answer(msg::SetXattr::Reply{to_.attributes.of_id(request.file)});
   }
   to_.notices.file_changed(request.file, client.id);
   command.caller = {request.client, call.id()};
   answer_when_durable(pool_, std::move(command), call,
-                      [](const Affected&) -> rpc::Answer { return msg::SetXattr::Reply{}; });
+                      [this, at = request.file](const Affected&) -> rpc::Answer {
+                        return msg::SetXattr::Reply{to_.attributes.of_id(at)};
+                      });
 }
 
 void NameService::serve(ClientRecord&, const msg::GetXattrs& request, const Call& call) {

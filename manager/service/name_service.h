@@ -98,6 +98,8 @@ rpc::Answer NameService::answer_again(ClientRecord& client, const M& request) {
   } else if constexpr (std::is_same_v<M, msg::MakeNode>) {
     const File* made = state_.lookup(request.parent, request.name, {}).value_or(nullptr);
     return attributes_again<M>(made != nullptr && made->type == request.type ? made : nullptr);
+  } else if constexpr (std::is_same_v<M, msg::SetXattr>) {
+    return msg::SetXattr::Reply{to_.attributes.of_id(request.file)};
   } else {
     return typename M::Reply{};
   }

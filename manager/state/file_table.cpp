@@ -86,6 +86,7 @@ Attributes FileTable::attributes(const File& file, const VersionData& version) c
   out.device = file.device;
   out.has_access_list = has_access_list(file);
   out.has_default_list = has_default_list(file);
+  out.has_no_xattrs = file.xattrs.empty();
   if (file.type == FileType::kRegular && version.version > 0) {
     out.copies = version.copies;
     out.naming = version.naming;

@@ -291,6 +291,7 @@ TEST_CASE("a manager that does not know of devices and hard links tells of none"
   CHECK(found.attributes.device == 0);
   CHECK_FALSE(found.attributes.has_access_list);
   CHECK_FALSE(found.attributes.has_default_list);
+  CHECK_FALSE(found.attributes.has_no_xattrs);
   const auto removed = std::get<msg::Remove::Reply>(reply("remove_reply_before_links"));
   CHECK(removed.file);
   CHECK(removed.names_left == 0);
@@ -298,6 +299,16 @@ TEST_CASE("a manager that does not know of devices and hard links tells of none"
   CHECK(renamed.replaced);
   CHECK(renamed.names_left == 0);
   CHECK_FALSE(renamed.moved);
+}
+
+TEST_CASE(
+    "a manager that tells no attributes after a change of extended attributes has not said any") {
+  const auto message =
+      msg::decode(unhex(read_lines("messages_older.txt").at("set_xattr_reply_before_attributes")));
+  REQUIRE(message.has_value());
+  const auto& reply = std::get<msg::ReplyEnvelope>(*message);
+  CHECK(reply.code == Code{});
+  CHECK_FALSE(std::get<msg::SetXattr::Reply>(reply.body).attributes.id);
 }
 
 TEST_CASE("who still sends a secret proves nothing by it, and who knows of no tickets has none") {

@@ -1274,6 +1274,58 @@ def test_extended_attributes(here):
     assert refused.value.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM)
 
 
+def missing_attribute(path):
+    with pytest.raises(OSError) as missing:
+        os.getxattr(path, "user.note")
+    return missing.value.errno == errno.ENODATA
+
+
+def test_an_attribute_is_there_as_soon_as_it_is_set(here):
+    """The mount knows which files have none. Others ask for attributes at the same time, so answers may be late."""
+    ended = threading.Event()
+
+    def look():
+        while not ended.is_set():
+            for entry in os.scandir(here):
+                entry.stat()
+                os.listxattr(entry.path)
+
+    looking = threading.Thread(target=look)
+    put(here + "/f0", b"x")
+    looking.start()
+    try:
+        for i in range(100):
+            path = f"{here}/f{i}"
+            fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+            assert missing_attribute(fd) and missing_attribute(path) and os.listxattr(path) == []
+            if i % 2 == 0:
+                os.setxattr(fd, "user.note", b"%d" % i)
+            os.write(fd, b"x")
+            os.close(fd)
+            if i % 2 != 0:
+                assert missing_attribute(path)
+                os.setxattr(path, "user.note", b"%d" % i)
+            assert os.getxattr(path, "user.note") == b"%d" % i and os.listxattr(path) == ["user.note"]
+            if i % 3 == 0:
+                os.removexattr(path, "user.note")
+                assert missing_attribute(path) and os.listxattr(path) == []
+    finally:
+        ended.set()
+        looking.join()
+
+
+def test_an_attribute_that_is_set_elsewhere_is_seen(here, there):
+    put(here + "/f", b"x")
+    assert wait_for(lambda: os.path.exists(there + "/f"))
+    assert missing_attribute(there + "/f") and os.listxattr(there + "/f") == []
+    os.setxattr(here + "/f", "user.note", b"a")
+    assert wait_for(lambda: os.listxattr(there + "/f") == ["user.note"])
+    assert os.getxattr(there + "/f", "user.note") == b"a"
+    os.removexattr(there + "/f", "user.note")
+    assert missing_attribute(there + "/f")
+    assert wait_for(lambda: os.listxattr(here + "/f") == [])
+
+
 def test_an_attribute_may_have_64_kib(here):
     path = here + "/f"
     put(path, b"x")

@@ -63,6 +63,37 @@ TEST_CASE("the holder of a directory answers its own calls, and the manager lear
         second->attributes(held.directory)->mtime_ns);
 }
 
+TEST_CASE("the holder knows which files of its directory have no extended attributes") {
+  Held held;
+  const auto set = [&](FileId file) {
+    return held.first->set_xattr(msg::SetXattr{{}, file, "user.k", "v"}).has_value();
+  };
+  held.make("f");
+  const FileId file = held.first->lookup(held.directory, "f")->id;
+  auto open = held.first->create(held.directory, "open", writing(), {0640, 3, 4});
+  REQUIRE(open.has_value());
+  const FileId empty = (*open)->attributes().id;
+  for (const FileId one : {file, empty, held.directory}) {
+    CHECK(held.first->attributes(one)->has_no_xattrs);
+  }
+  CHECK(held.is_held());
+
+  REQUIRE(set(empty));
+  CHECK_FALSE(held.first->attributes(empty)->has_no_xattrs);
+  REQUIRE((*open)->close().has_value());
+  CHECK_FALSE(held.first->lookup(held.directory, "open")->has_no_xattrs);
+
+  held.hold();
+  CHECK_FALSE(held.first->lookup(held.directory, "open")->has_no_xattrs);
+  REQUIRE(set(file));
+  CHECK_FALSE(held.first->attributes(file)->has_no_xattrs);
+  CHECK_FALSE(held.first->lookup(held.directory, "f")->has_no_xattrs);
+
+  held.hold();
+  REQUIRE(set(held.directory));
+  CHECK_FALSE(held.first->attributes(held.directory)->has_no_xattrs);
+}
+
 TEST_CASE("nobody sees the old state of a name in a held directory after the new one") {
   Held held;
   auto second = held.pool.connect();

@@ -1085,6 +1085,50 @@ TEST_CASE("for a lease directories and attributes are known, and what others cha
   REQUIRE(served() > before + 1);
 }
 
+TEST_CASE("attributes say at once that a file has got extended attributes") {
+  Pool pool(1, kArena, Naming::kOn);
+  StoppableClock clock;
+  auto one = pool.connect();
+  auto two = pool.connect({}, &clock);
+  auto file = create(*one, "f");
+  const FileId id = file->attributes().id;
+  REQUIRE(file->write(0, random_bytes(100, 1)).has_value());
+  SECTION("set while it is written") {
+    REQUIRE(one->attributes(id)->has_no_xattrs);
+    REQUIRE(one->set_xattr(msg::SetXattr{{}, id, "user.k", "v"}).has_value());
+    CHECK_FALSE(one->attributes(id)->has_no_xattrs);
+    REQUIRE(file->close().has_value());
+    CHECK_FALSE(one->lookup(kRootFile, "f")->has_no_xattrs);
+    CHECK_FALSE(two->lookup(kRootFile, "f")->has_no_xattrs);
+  }
+  SECTION("set by another client") {
+    REQUIRE(file->close().has_value());
+    // While the clock of `two` stands still, only a notice changes its cache.
+    clock.stop();
+    REQUIRE(two->lookup(kRootFile, "f")->has_no_xattrs);
+    REQUIRE(one->set_xattr(msg::SetXattr{{}, id, "user.k", "v"}).has_value());
+    CHECK_FALSE(one->attributes(id)->has_no_xattrs);
+    const Time until = pool.clock.now() + limits::kOperationDeadline;
+    const auto is_known = [&] { return !two->attributes(id)->has_no_xattrs; };
+    while (!is_known() && pool.clock.now() < until) std::this_thread::yield();
+    CHECK(is_known());
+    clock.go_on();
+  }
+  SECTION("without a further question") {
+    REQUIRE(file->close().has_value());
+    constexpr std::uint64_t kRounds = 20;
+    std::uint64_t asked = 0;
+    for (std::uint64_t i = 0; i < kRounds; ++i) {
+      REQUIRE(one->set_xattr(msg::SetXattr{{}, id, "user.k", std::to_string(i)}).has_value());
+      const std::uint64_t start = pool.requests_served();
+      CHECK_FALSE(one->attributes(id)->has_no_xattrs);
+      asked += pool.requests_served() - start;
+    }
+    // The manager counts heartbeats, too.
+    CHECK(asked < kRounds / 2);
+  }
+}
+
 TEST_CASE("a file that comes and goes costs four calls, and its directory's times are known") {
   Pool pool(1, kArena, Naming::kOn);
   auto one = pool.connect();

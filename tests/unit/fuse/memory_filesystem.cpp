@@ -280,7 +280,11 @@ std::shared_ptr<MemoryFile> MemoryFilesystem::child(FileId parent, std::string_v
   return file;
 }
 
-Attributes MemoryFilesystem::seen(const MemoryFile& file) { return file.attributes; }
+Attributes MemoryFilesystem::seen(const MemoryFile& file) {
+  Attributes now = file.attributes;
+  now.has_no_xattrs = file.xattrs.empty();
+  return now;
+}
 
 Result<Attributes> MemoryFilesystem::lookup(FileId parent, std::string_view name) {
   std::scoped_lock lock(pool_->mutex);

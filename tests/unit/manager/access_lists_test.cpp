@@ -183,6 +183,35 @@ TEST_CASE("access lists outlive a restart of the manager, from the journal and f
   CHECK(later.look(below).mode == 0770);
 }
 
+TEST_CASE("attributes say that a file has no extended attributes") {
+  World world;
+  world.start();
+  Client client(world, "client");
+  const bool commits = GENERATE(true, false);
+  const FileId file = client.make_file("f", kRootFile, 0644, 0, commits);
+  CHECK(client.look(file).has_no_xattrs);
+  const auto set = client.call(msg::SetXattr{client.id, file, "user.k", "v"});
+  REQUIRE(set);
+  CHECK(set->attributes.id == file);
+  CHECK_FALSE(set->attributes.has_no_xattrs);
+  CHECK_FALSE(client.look(file).has_no_xattrs);
+  const auto removed = client.call(msg::SetXattr{client.id, file, "user.k", "", {}, true});
+  REQUIRE(removed);
+  CHECK(removed->attributes.has_no_xattrs);
+  CHECK(client.look(file).has_no_xattrs);
+
+  const FileId directory = client.make_directory("d");
+  CHECK(client.look(directory).has_no_xattrs);
+  REQUIRE(client.set(directory, kXattrDefaultList, list_of({7, 6, 5, 7, 0})));
+  const FileId below = client.make_file("g", directory, 0600, 0666, commits);
+  CHECK_FALSE(client.look(below).has_no_xattrs);
+  if (!commits) return;
+  world.restart();
+  Client later(world, "later");
+  CHECK(later.look(file).has_no_xattrs);
+  CHECK_FALSE(later.look(below).has_no_xattrs);
+}
+
 TEST_CASE("nobody gets rights in the drain directory that the list does not give") {
   File file;
   file.mode = 02644;
