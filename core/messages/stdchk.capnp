@@ -457,6 +457,9 @@ struct ListSets $title("list sets") $kind(asks) $route(clientToManager) {
     complete @6 :Bool;
     pinned @7 :Bool;
     latest @8 :Bool;
+    problem @9 :Data $max("kSetProblemBytesMax");
+    # For people: what keeps the set from being complete. Empty for complete sets, and for sets after the
+    # first kSetProblemsMax.
   }
   struct Reply {
     imagesWanted @0 :UInt64;  # images of a whole set; 0: not known
