@@ -231,7 +231,8 @@ struct stdchk_safety {
   uint64_t missing_files; /* of these: removed or changed in the drain directory by others */
   char first_unsafe[1024];
 };
-/* Looks up the file, or all files below the folder, in the drain directory. */
+/* Looks up the file, or all files below the folder, in the drain directory. The first call of a new
+   pool has files compared with their checksums, and may fail with EBUSY meanwhile: call again. */
 int stdchk_safe(stdchk_pool* pool, const char* path, struct stdchk_safety* out);
 
 enum stdchk_wait_flags {

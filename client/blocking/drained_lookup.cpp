@@ -19,6 +19,7 @@ Status DrainedLookup::finish() {
   std::vector<UnsafeFile> batch = std::exchange(batch_, {});
   msg::ConfirmDrained request;
   for (const UnsafeFile& each : batch) request.files.push_back(each.file);
+  request.compares_evicted = evicted_ == Evicted::kIsCompared;
   STDCHK_ASSIGN(const auto answer, filesystem_.ask(request));
   const auto& reply = std::get<msg::ConfirmDrained::Reply>(answer);
   for (std::uint32_t i = 0; i < batch.size(); ++i) {

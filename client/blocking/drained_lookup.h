@@ -16,6 +16,12 @@ struct UnsafeFile {
   bool missing = false;  ///< others have removed or changed the drained file
 };
 
+/// An Evicted says how to treat drained files without bytes in memory, as all files of a new pool.
+enum class Evicted : std::uint8_t {
+  kIsBelieved,  ///< the right size, time and owner are enough
+  kIsCompared,  ///< with checksums, once; the answer may be kBusy meanwhile
+};
+
 /// A DrainedLookup asks the pool in batches which files are in the drain directory. The pool drains
 /// missing files again.
 ///
@@ -25,8 +31,8 @@ class DrainedLookup {
   using OnUnsafe = std::function<void(UnsafeFile)>;
 
   /// Calls `on_unsafe` during add() and finish().
-  DrainedLookup(Filesystem& filesystem, OnUnsafe on_unsafe)
-      : filesystem_(filesystem), on_unsafe_(std::move(on_unsafe)) {}
+  DrainedLookup(Filesystem& filesystem, Evicted evicted, OnUnsafe on_unsafe)
+      : filesystem_(filesystem), evicted_(evicted), on_unsafe_(std::move(on_unsafe)) {}
 
   /// Adds a regular file. Asks the pool when the batch is full.
   Status add(std::string path, FileId file);
@@ -37,6 +43,7 @@ class DrainedLookup {
 
  private:
   Filesystem& filesystem_;
+  Evicted evicted_;
   OnUnsafe on_unsafe_;
   std::vector<UnsafeFile> batch_;
   std::uint64_t files_ = 0;

@@ -18,6 +18,7 @@ using stdchk::Code;
 using stdchk::FileId;
 using stdchk::Result;
 using stdchk::Status;
+using stdchk::client::Evicted;
 using stdchk::client::Filesystem;
 using stdchk::client::UnsafeFile;
 
@@ -90,12 +91,13 @@ int stdchk_safe(stdchk_pool* pool, const char* path, struct stdchk_safety* out) 
   Filesystem& filesystem = *pool->filesystem;
   const auto start = find(filesystem, path, LastLink::kFollow);
   if (!start) return failed(start.error());
-  stdchk::client::DrainedLookup lookup(filesystem, [out](const UnsafeFile& file) {
+  const auto on_unsafe = [out](const UnsafeFile& file) {
     if (file.missing) ++out->missing_files;
     if (out->unsafe_files++ > 0) return;
     const std::size_t count = std::min(file.path.size(), sizeof(out->first_unsafe) - 1);
     std::memcpy(out->first_unsafe, file.path.data(), count);
-  });
+  };
+  stdchk::client::DrainedLookup lookup(filesystem, Evicted::kIsCompared, on_unsafe);
   Status asked = each_file(
       filesystem, path, *start,
       [&](const std::string& each, const Attributes& file) { return lookup.add(each, file.id); });

@@ -51,6 +51,8 @@ inline constexpr std::uint32_t kStripeDataMax = 16;
 inline constexpr std::uint32_t kStripeParityMax = 4;
 inline constexpr std::size_t kStripeMembersMax = kStripeDataMax + kStripeParityMax;
 inline constexpr std::size_t kSetsMax = 512;                  ///< in one reply
+inline constexpr std::size_t kSetProblemsMax = 128;           ///< sets in it with their problem
+inline constexpr std::size_t kSetProblemBytesMax = 400;       ///< of a problem's text
 inline constexpr std::size_t kPolicySettingsMax = 64;         ///< of one folder
 inline constexpr std::size_t kDrainedSetsMax = 16;            ///< that a folder remembers
 inline constexpr std::uint32_t kDrainedPartBytes = kMiB;      ///< read at once from a long chunk
@@ -84,6 +86,8 @@ static_assert(kGrantBytesDefault > kChunkBytesMax + kExtentHeaderBytes);
 static_assert(kLease >= 3 * kHeartbeatInterval);
 static_assert(kConnectDeadline < kCallDeadline && kCallDeadline < kOperationDeadline);
 static_assert(kDrainChecksMax * (kPathBytesMax + 64) < kMessageBytesMax);
+static_assert(kSetsMax * (kNameBytesMax + 96) + kSetProblemsMax * kSetProblemBytesMax <
+              kMessageBytesMax);
 static_assert(kRmaDeadline < kOperationDeadline && kManagerDeadline < kOperationDeadline);
 
 }  // namespace stdchk::limits

@@ -460,6 +460,9 @@ struct ListSets $title("list sets") $kind(asks) $route(clientToManager) {
     complete @6 :Bool;
     pinned @7 :Bool;
     latest @8 :Bool;
+    problem @9 :Data $max("kSetProblemBytesMax");
+    # For people: what keeps the set from being complete. Empty for complete sets, and for sets after the
+    # first kSetProblemsMax.
   }
   struct Reply {
     imagesWanted @0 :UInt64;  # images of a whole set; 0: not known
@@ -934,6 +937,9 @@ struct ConfirmDrained $title("confirm drained") $kind(instructs) $route(clientTo
   # Has benefactors look up whether files are in the drain directory as they were drained. A file that is
   # not, and is in memory, becomes pending again and is drained anew.
   files @0 :List(UInt64) $items("FileId") $max("kDrainChecksMax");
+  comparesEvicted @1 :Bool;
+  # A benefactor compares files without bytes in memory, too, unless the manager knows their fingerprint.
+  # Without this field, size, time and owner are enough for such files.
   struct Reply {
     undrained @0 :List(UInt32) $max("kDrainChecksMax");
     # Indexes of files that are not drained, or were removed from the pool.

@@ -19,6 +19,13 @@ struct DrainChecks::Waiting {
   bool over = false;
 };
 
+/// Returns true when the right size, time and owner are enough for a file with an unknown
+/// fingerprint. Memory has nothing of an evicted file, so a comparison could repair nothing there.
+bool DrainChecks::is_believed_unknown(const File& file, Unknown unknown) {
+  if (unknown == Unknown::kIsComparedInMemory) return file.newest.evicted;
+  return unknown == Unknown::kIsBelieved;
+}
+
 void DrainChecks::look_up(const std::vector<FileId>& files, Unknown unknown, Time deadline,
                           Done done) {
   std::vector<Looked> looked;
@@ -91,13 +98,8 @@ void DrainChecks::compare_fingerprints(const std::vector<Looked>& looked,
     const bool is_same_version =
         file != nullptr && file->newest.drained && file->newest.version == looked[i].version;
     const FileFingerprint known = is_same_version ? fingerprints_.of(*file) : FileFingerprint{};
-    // Memory has nothing of an evicted file, so a comparison could repair nothing: a new pool would
-    // read all that it has found. From now on the fingerprint is known.
-    const bool is_evicted = is_same_version && !known.is_known() && file->newest.evicted;
-    if (is_evicted)
-      fingerprints_.add(pool_.state(), file->id, file->newest.version, fingerprints[i]);
     const bool is_believed =
-        is_evicted || (!known.is_known() && waiting->unknown == Unknown::kIsBelieved);
+        is_same_version && !known.is_known() && is_believed_unknown(*file, waiting->unknown);
     // Without a fingerprint, the manager's host cannot look at the file: the benefactor's word
     // counts.
     if (is_same_version && (!fingerprints[i].is_known() || fingerprints[i] == known || is_believed))

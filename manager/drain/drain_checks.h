@@ -46,10 +46,12 @@ class DrainChecks {
         notices_(notices),
         fingerprints_(fingerprints),
         verifier_(pool, drain, fingerprints) {}
-  /// An Unknown says what to do with files whose fingerprint is not known, as after a restart.
+  /// An Unknown says what to do with files whose fingerprint is not known, as after a restart. The
+  /// fingerprint of a file that is not compared stays unknown.
   enum class Unknown : std::uint8_t {
-    kIsCompared,
-    kIsBelieved,  ///< the right size and time are enough
+    kIsCompared,          ///< with checksums, even when memory lacks the file's bytes
+    kIsComparedInMemory,  ///< with checksums, when memory has bytes of the file
+    kIsBelieved,          ///< the right size and time are enough
   };
   /// Checks those of `files` that are drained and have no change of name under way. A file that the
   /// pool changes meanwhile is in neither set of the result. At most limits::kDrainChecksMax files.
@@ -63,6 +65,7 @@ class DrainChecks {
     msg::FindDrained::Wanted wanted;
   };
   struct Waiting;
+  static bool is_believed_unknown(const File& file, Unknown unknown);
   Found judge(const std::vector<Looked>& looked, const std::vector<std::uint32_t>& missing);
   void check_fingerprints(std::vector<Looked> looked, const std::shared_ptr<Waiting>& waiting);
   void compare_fingerprints(const std::vector<Looked>& looked,

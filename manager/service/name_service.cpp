@@ -9,6 +9,7 @@
 #include "core/policy/image_placement.h"
 #include "core/policy/set_rules.h"
 #include "manager/drain/drainable_name.h"
+#include "manager/sets/set_problems.h"
 #include "manager/state/access_lists.h"
 
 namespace stdchk::manager {
@@ -388,10 +389,13 @@ void NameService::serve(ClientRecord&, const msg::ListSets& request, const Call&
     if (reply.sets.size() == limits::kSetsMax) break;
     // A name that its parts do not give back is sent as a whole.
     const bool is_plain = !set->directory && set->name == set_name(set->application, set->timestep);
-    reply.sets.push_back({is_plain ? set->application : set->name,
-                          is_plain ? set->timestep : kNamedTimestep, set->images,
-                          std::min(set->drained, set->images), set->bytes, set->newest_ns,
-                          is_complete(*set, holds), set->pinned, plan.latest == set->name});
+    const bool has_problem = reply.sets.size() < limits::kSetProblemsMax;
+    std::string problem = has_problem ? problem_of(state_, **folder, *set, holds) : std::string();
+    if (problem.size() > limits::kSetProblemBytesMax) problem.resize(limits::kSetProblemBytesMax);
+    reply.sets.push_back(
+        {is_plain ? set->application : set->name, is_plain ? set->timestep : kNamedTimestep,
+         set->images, std::min(set->drained, set->images), set->bytes, set->newest_ns,
+         is_complete(*set, holds), set->pinned, plan.latest == set->name, std::move(problem)});
   }
   call.answer(std::move(reply));
 }

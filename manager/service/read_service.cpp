@@ -147,7 +147,9 @@ void ReadService::confirm(const msg::ConfirmDrained& request, const Call& call) 
     waiting_confirms_.push_back({request, call});
     return;
   }
-  to_.drain_checks.look_up(request.files, DrainChecks::Unknown::kIsCompared, call.deadline(),
+  const auto unknown = request.compares_evicted ? DrainChecks::Unknown::kIsCompared
+                                                : DrainChecks::Unknown::kIsComparedInMemory;
+  to_.drain_checks.look_up(request.files, unknown, call.deadline(),
                            [request, call](const Result<DrainChecks::Found>& found) {
                              if (!found) return call.fail(found.error());
                              msg::ConfirmDrained::Reply reply;

@@ -279,6 +279,25 @@ TEST_CASE("who does not know of owners in the drain directory has not said any")
   CHECK(change.uid_before == msg::kUnknownUid);
 }
 
+TEST_CASE("a manager that does not know of sets' problems tells of none") {
+  const auto read =
+      msg::decode(unhex(read_lines("messages_older.txt").at("list_sets_reply_before_problems")));
+  REQUIRE(read.has_value());
+  const auto& reply = std::get<msg::ListSets::Reply>(std::get<msg::ReplyEnvelope>(*read).body);
+  REQUIRE_FALSE(reply.sets.empty());
+  CHECK_FALSE(reply.sets[0].application.empty());
+  CHECK(reply.sets[0].problem.empty());
+}
+
+TEST_CASE("a ConfirmDrained of who does not know of evicted files has none of them compared") {
+  const auto read =
+      msg::decode(unhex(read_lines("messages_older.txt").at("confirm_drained_before_evicted")));
+  REQUIRE(read.has_value());
+  const auto& request = std::get<msg::ConfirmDrained>(std::get<msg::RequestEnvelope>(*read).body);
+  CHECK_FALSE(request.files.empty());
+  CHECK_FALSE(request.compares_evicted);
+}
+
 TEST_CASE("a manager that does not know of devices and hard links tells of none") {
   const auto lines = read_lines("messages_older.txt");
   const auto reply = [&](const char* name) {

@@ -304,6 +304,34 @@ def test_sets_that_can_never_be_complete_are_told_by_set_list_and_doctor(pool):
     assert [one["state"] for one in found if one["what"] == "sets"] == ["good"]
 
 
+def test_what_keeps_sets_from_being_complete_is_told_by_set_list_and_doctor(pool):
+    pool.up(benefactors=1, memory="64M", drain=False)
+    md, deep = pool.mount / "md", pool.mount / "deep"
+    set_rules(pool, md, "images=3")
+    set_rules(pool, deep, "preset=lammps-single")
+
+    def told():
+        found = json.loads(pool.stdchk("doctor", "--json", pool.mount, check=False).stdout)
+        (sets,) = [finding for finding in found if finding["what"] == "sets"]
+        return {one["path"]: one["warnings"] for one in sets.get("figures", [])}
+
+    for name in ("a.N0.T1", "a.N2.T1", "a.N0.T2"):
+        (md / name).write_text(name)
+    assert {one["set"]: one["problem"] for one in json.loads(pool.stdchk("set", "list", "--json", md).stdout)["sets"]} == {
+        "a.*.T1": "it has 2 of 3 images; rank 1 is missing", "a.*.T2": "it has 1 of 3 images; ranks 1, 2 are missing"}
+    assert "it has 2 of 3 images; rank 1 is missing" in pool.stdchk("set", "list", md).stdout
+    assert told() == {"md": ["the newest 2 sets are not complete. a.*.T1: it has 2 of 3 images; rank 1 is missing"]}
+    # The preset matches no file of the subfolder.
+    (deep / "run1").mkdir()
+    (deep / "run1" / "restart.equil").write_text("bytes")
+    for rank in range(3):
+        (md / f"a.N{rank}.T3").write_text("bytes")
+    # Incomplete sets of killed jobs do not matter after a complete set.
+    assert told() == {"deep": ["no file below matches series={A}.{T}"]}
+    (deep / "run1" / "restart.1000").write_text("bytes")
+    assert told() == {}
+
+
 def test_folders_whose_names_ask_for_a_policy_are_told_by_doctor_and_advise(pool):
     pool.up(benefactors=1, memory="64M", drain=False)
     for step in (1, 2):

@@ -140,6 +140,26 @@ def test_a_file_with_the_size_and_time_of_the_drained_file_is_not_safe_for_that(
     assert not safe(pool, image)["safe"]
 
 
+def test_a_new_pool_does_not_call_a_file_safe_for_the_size_and_time_of_the_drained_file(pool):
+    expected = drained_images(pool)
+    replace_alike(pool.drain / "other", os.urandom(len(expected["other"])))
+    pool.up(benefactors=1, memory="64M")
+    # `drain --wait` compares no found files.
+    pool.stdchk("drain", "--wait", pool.mount)
+    assert comparisons(pool) == 0
+    for _ in range(2):
+        told = safe(pool, pool.mount / "other")
+        assert not told["safe"] and told["unsafe"][0]["missing"]
+    assert safe(pool, pool.mount / "app.N0.T1")["safe"]
+    assert comparisons(pool) == 3  # a replaced file is compared at each question
+    pool.down("--drain")
+    # A file that no manifest lists has no checksums to be compared with.
+    (pool.drain / ".stdchk-manifest").unlink()
+    pool.up(benefactors=1, memory="64M")
+    assert safe(pool, pool.mount / "other")["safe"]
+    pool.down()
+
+
 @pytest.mark.parametrize("chunking", [(), ("--chunking", "content", "--naming", "on")], ids=["fixed", "content"])
 def test_a_new_pool_compares_what_is_read_of_the_drain_directory_with_the_manifest(pool, chunking):
     expected = drained_images(pool, *chunking, size=20 * MIB + 5)
@@ -147,6 +167,9 @@ def test_a_new_pool_compares_what_is_read_of_the_drain_directory_with_the_manife
     damage(pool.drain / "app.N1.T1", 20 * MIB + 3)
     pool.up(benefactors=1, memory="64M")
     check_damaged(pool, "app.N1.T1", 20 * MIB, expected)
+    # The damaged file has the size and time of the drained one. Nobody has its bytes, so the pool cannot drain it again.
+    assert [one["path"] for one in safe(pool, pool.mount)["unsafe"]] == ["app.N1.T1"]
+    assert safe(pool, pool.mount / "app.N0.T1")["safe"]
     # The new pool's manifest says as much of the found images as the manifest of the pool that drained them.
     pool.stdchk("drain", "--wait", pool.mount)
     assert manifest_of(pool.drain) == before

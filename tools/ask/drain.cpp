@@ -59,8 +59,9 @@ Outcome<msg::DrainNow::Reply> wait_drained(client::Filesystem& filesystem, FileI
 }
 
 /// Looks up all files at and below a path in the drain directory. Returns the number of files.
-Outcome<std::uint64_t> find_unsafe(const Located& located, std::vector<client::UnsafeFile>& out) {
-  client::DrainedLookup lookup(*located.filesystem,
+Outcome<std::uint64_t> find_unsafe(const Located& located, client::Evicted evicted,
+                                   std::vector<client::UnsafeFile>& out) {
+  client::DrainedLookup lookup(*located.filesystem, evicted,
                                [&](client::UnsafeFile file) { out.push_back(std::move(file)); });
   Status asked;
   const auto walked = walk(*located.filesystem, located.path, located.attributes,
@@ -85,7 +86,8 @@ Outcome<msg::DrainNow::Reply> wait_and_look_up(const Located& located, const Dra
     auto reply = wait_drained(*located.filesystem, located.attributes.id, options.timeout_s,
                               newest_first, !options.json && ::isatty(STDERR_FILENO) != 0);
     if (!reply || reply->pending_files > 0) return reply;
-    if (auto looked = find_unsafe(located, lost); !looked) {
+    // A new pool must not read all files of the drain directory before it may end.
+    if (auto looked = find_unsafe(located, client::Evicted::kIsBelieved, lost); !looked) {
       if (!options.before_down) return problem(looked.error());
       fmt::print(stderr, "stdchk: not looked up again: {}\n", looked.error().text);
       lost.clear();
@@ -171,7 +173,7 @@ int run_safe(const SafeOptions& options) {
   if (!located) return complain(located.error().text);
   client::Filesystem& filesystem = *located->filesystem;
   std::vector<client::UnsafeFile> found;
-  const auto files = find_unsafe(*located, found);
+  const auto files = find_unsafe(*located, client::Evicted::kIsCompared, found);
   if (!files) return complain(files.error().text);
   nlohmann::json unsafe = nlohmann::json::array();
   for (const client::UnsafeFile& file : found) {

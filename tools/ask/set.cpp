@@ -62,6 +62,14 @@ void explain_uncounted(const msg::ListSets::Reply& sets, const std::set<std::str
       newest, others == 0 ? "" : fmt::format(" and {} others", others), newest);
 }
 
+/// Returns what distinguishes the set: the link, a pin, and what keeps it from being complete.
+std::string note_of(const msg::ListSets::Entry& set, bool known) {
+  std::string note = fmt::format("{}{}", set.latest ? "latest " : "", set.pinned ? "pinned" : "");
+  const bool is_judged = known || is_named(set);
+  if (set.problem.empty() || !is_judged) return note;
+  return note.empty() ? shown(set.problem) : fmt::format("{}; {}", note, shown(set.problem));
+}
+
 void print_sets(const msg::ListSets::Reply& sets) {
   const bool any_named = std::ranges::any_of(sets.sets, is_named);
   const bool known = sets.images_wanted > 0 || any_named;
@@ -70,8 +78,7 @@ void print_sets(const msg::ListSets::Reply& sets) {
   for (const auto& set : sets.sets) {
     table.push_back({name_of_set(set), images_text(set, sets.images_wanted),
                      format_bytes(set.bytes), fmt::format("{}/{}", set.drained, set.images),
-                     state_name(set, known), time_text(set.newest_ns),
-                     fmt::format("{}{}", set.latest ? "latest " : "", set.pinned ? "pinned" : "")});
+                     state_name(set, known), time_text(set.newest_ns), note_of(set, known)});
   }
   print_table(table, {1, 2, 3});
   if (!known) {
@@ -91,7 +98,8 @@ Json to_json(const msg::ListSets::Reply& sets, const std::vector<std::string>& f
                     {"newest_ns", set.newest_ns},
                     {"complete", set.complete},
                     {"pinned", set.pinned},
-                    {"latest", set.latest}});
+                    {"latest", set.latest},
+                    {"problem", set.problem.empty() ? Json() : Json(set.problem)}});
   }
   return {{"images_wanted", sets.images_wanted}, {"sets", list}, {"warnings", faults}};
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/policy/set_naming.h"
+#include "tools/base/set_names.h"
 
 namespace stdchk::tools {
 namespace {
@@ -116,6 +117,30 @@ std::vector<std::string> find_set_faults(const SetFolder& folder) {
     out.emplace_back(
         "without marker, pointer and images, a directory is a complete set only after "
         "`stdchk set commit`");
+  }
+  return out;
+}
+
+std::vector<std::string> find_incomplete_sets(const msg::ListSets::Reply& sets) {
+  struct Newest {
+    std::uint64_t incomplete = 0;
+    const msg::ListSets::Entry* named = nullptr;
+    bool has_complete = false;
+  };
+  std::map<std::string, Newest> applications;
+  for (const msg::ListSets::Entry& set : sets.sets) {
+    const bool is_begun = set.images > 0 || set.bytes > 0;
+    Newest& newest = applications[is_named(set) ? std::string() : set.application];
+    newest.has_complete = newest.has_complete || set.complete;
+    if (newest.has_complete || !is_begun) continue;
+    if (++newest.incomplete == kSetsJudgedMin) newest.named = &set;
+  }
+  std::vector<std::string> out;
+  for (const auto& [application, newest] : applications) {
+    if (newest.named == nullptr || newest.named->problem.empty()) continue;
+    if (out.size() == kSetsNamedMax) break;
+    out.push_back(fmt::format("the newest {} sets are not complete. {}: {}", newest.incomplete,
+                              name_of_set(*newest.named), newest.named->problem));
   }
   return out;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/messages/messages.h"
 #include "core/policy/policy.h"
 #include "tools/ask/suggest.h"
 
@@ -20,5 +21,10 @@ struct SetFolder {
 /// Returns one sentence for each rule without effect, and for each reason why sets in the folder
 /// can never be complete.
 std::vector<std::string> find_set_faults(const SetFolder& folder);
+
+/// Returns one sentence for each application whose two newest sets are not complete. The program may
+/// still write the newest set, so the sentence names the second newest set and its problem.
+/// Limits: all sets without a name A.*.Tj count as sets of one application.
+std::vector<std::string> find_incomplete_sets(const msg::ListSets::Reply& sets);
 
 }  // namespace stdchk::tools

@@ -1,6 +1,9 @@
 #include "tools/ask/set_folders.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -16,11 +19,14 @@ constexpr std::size_t kNamesMax = 1000;  ///< names of a folder that are compare
 constexpr std::size_t kSetsMax = 16;     ///< sets of a folder whose markers are looked for
 constexpr std::uint64_t kSetsMin = 2;    ///< one set may look like another program's by chance
 
+constexpr auto kNoSeries = static_cast<std::size_t>(-1);
+
 /// A folder in the queue of a Walk, with its parent folder's rules.
 struct Next {
   FileId folder;
   std::string path;
   RulesInForce rules;
+  std::size_t series = kNoSeries;  ///< number of the folder whose rule `series` is in force
 };
 
 std::string join(const std::string& path, const std::string& name) {
@@ -40,12 +46,13 @@ class Walk {
   explicit Walk(client::Filesystem& filesystem) : filesystem_(filesystem) {}
 
   Outcome<SetFolders> run() {
-    std::vector<Next> todo{{kRootFile, "", {}}};
+    std::vector<Next> todo{{kRootFile, "", {}, kNoSeries}};
     for (std::size_t looked = 0; !todo.empty() && looked < kFoldersMax; ++looked) {
       Next at = std::move(todo.back());
       todo.pop_back();
       if (auto done = examine(at, todo); !done) return problem(done.error());
     }
+    if (todo.empty()) find_idle_series();
     for (auto& [path, folder] : unruled_) suggest(path, folder);
     std::ranges::sort(found_.faulty, {}, &FaultyFolder::path);
     return std::move(found_);
@@ -58,6 +65,16 @@ class Walk {
     bool knows_images = false;  ///< the policy says how many images a set has
   };
 
+  /// A folder with a rule `series`. Counts the files that the pattern may match.
+  struct Series {
+    std::string path;
+    std::string pattern;
+    SetNaming naming;
+    std::uint64_t files_below = 0;
+    bool has_images = false;
+    bool has_own_files = false;  ///< find_set_faults() has judged them
+  };
+
   Outcome<void> examine(Next& at, std::vector<Next>& todo) {
     const auto policy = filesystem_.policy(at.folder);
     if (!policy) return failed(at.path, policy.error());
@@ -65,25 +82,68 @@ class Walk {
     if (!own) return failed(at.path, own.error());
     for (auto& [key, rule] : at.rules) rule.is_own = false;
     for (const auto& [key, rule] : *own) at.rules[key] = rule;
+    std::vector<std::string> faults;
     if (!own->empty() || !policy->own.settings.empty()) {
-      auto faults = faults_of_sets(filesystem_, at.path, at.folder, at.rules);
-      if (!faults) return problem(faults.error());
-      if (!faults->empty()) found_.faulty.push_back({at.path, std::move(*faults)});
+      auto found = faults_of_sets(filesystem_, at.path, at.folder, at.rules);
+      if (!found) return problem(found.error());
+      faults = std::move(*found);
     }
+    const bool has_sets = !at.rules.empty() || policy->effective.get(PolicyKey::kImages) > 0;
+    if (has_sets && !is_set(at.path, at.rules)) {
+      const auto sets = filesystem_.sets(at.folder);
+      if (!sets) return failed(at.path, sets.error());
+      std::ranges::move(find_incomplete_sets(*sets), std::back_inserter(faults));
+    }
+    if (!faults.empty()) found_.faulty.push_back({at.path, std::move(faults)});
+    if (own->contains("series") || own->contains("set")) at.series = series_of(at);
     const auto entries = filesystem_.read_directory(at.folder);
     if (!entries) return failed(at.path, entries.error());
     Unruled seen;
     seen.knows_images = policy->effective.get(PolicyKey::kImages) > 0;
     for (const auto& entry : *entries) {
       if (entry.attributes.type == FileType::kDirectory) {
-        todo.push_back({entry.attributes.id, join(at.path, entry.name), at.rules});
+        todo.push_back({entry.attributes.id, join(at.path, entry.name), at.rules, at.series});
         if (seen.names.directories.size() < kNamesMax) seen.names.directories[entry.name];
       } else if (seen.names.files.size() < kNamesMax) {
         seen.names.files.push_back(entry.name);
       }
+      if (entry.attributes.type == FileType::kRegular) note_file(at, entry.name);
     }
     if (at.rules.empty()) unruled_.emplace(at.path, std::move(seen));
     return {};
+  }
+
+  /// Returns the number of the folder with its rule `series`; kNoSeries: it has no such sets.
+  std::size_t series_of(const Next& at) {
+    const std::string_view pattern = value_of(at.rules, "series");
+    if (pattern.empty() || value_of(at.rules, "set") == "directory") return kNoSeries;
+    series_.push_back({at.path, std::string(pattern), naming_of(at.rules)});
+    return series_.size() - 1;
+  }
+
+  void note_file(const Next& at, const std::string& name) {
+    if (at.series == kNoSeries) return;
+    Series& series = series_[at.series];
+    if (at.path == series.path) {
+      series.has_own_files = true;
+    } else {
+      ++series.files_below;
+    }
+    series.has_images = series.has_images || series.naming.parse(name);
+  }
+
+  /// Finds rules `series` for folders below that no file there matches.
+  void find_idle_series() {
+    for (const Series& series : series_) {
+      if (series.has_images || series.has_own_files || series.files_below == 0) continue;
+      std::string sentence = fmt::format("no file below matches series={}", series.pattern);
+      const auto known = std::ranges::find(found_.faulty, series.path, &FaultyFolder::path);
+      if (known != found_.faulty.end()) {
+        known->faults.push_back(std::move(sentence));
+      } else {
+        found_.faulty.push_back({series.path, {std::move(sentence)}});
+      }
+    }
   }
 
   /// Adds the folder to `fitting` if a preset matches its names. Leaves out preset=lammps-single,
@@ -104,6 +164,7 @@ class Walk {
 
   client::Filesystem& filesystem_;
   std::map<std::string, Unruled> unruled_;  ///< by path
+  std::vector<Series> series_;
   SetFolders found_;
 };
 

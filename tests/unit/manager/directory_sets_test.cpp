@@ -38,6 +38,7 @@ TEST_CASE("a directory is a complete set when its marker is there and nothing in
   trainer.write("step-1/0.distcp");
   world.pass(1s);
   CHECK_FALSE(trainer.set("step-1").complete);
+  CHECK(trainer.set("step-1").problem == "no file in it matches marker=.metadata");
   CHECK(client.call(msg::ListSets{kRootFile})->sets.size() == 1);
   msg::OpenSession open;
   open.client = client.id;
@@ -52,6 +53,7 @@ TEST_CASE("a directory is a complete set when its marker is there and nothing in
   REQUIRE(client.call(msg::CloseSession{opened->session}));
   world.pass(2s);
   CHECK(trainer.set("step-1").complete);
+  CHECK(trainer.set("step-1").problem.empty());
   CHECK(trainer.latest() == "step-1");
 }
 
@@ -279,11 +281,14 @@ TEST_CASE("two names of one rank are an error, and never two images") {
   trainer.write("c.N1.T001");
   world.pass(1s);
   CHECK_FALSE(trainer.set("a.*.T1").complete);
+  CHECK(trainer.set("a.*.T1").problem == "two names are of rank 0, as N0 and N00 are");
+  CHECK(trainer.set("c.*.T001").problem.empty());
   const auto sets = client.call(msg::ListSets{kRootFile});
   REQUIRE(sets);
   const auto mixed = std::ranges::find(sets->sets, "b", &msg::ListSets::Entry::application);
   REQUIRE(mixed != sets->sets.end());
   CHECK_FALSE(mixed->complete);
+  CHECK(mixed->problem == "its timestep is written in two ways, as T1 and T01 are");
   CHECK(trainer.latest() == "c.*.T001");
 }
 

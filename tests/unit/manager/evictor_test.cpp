@@ -82,7 +82,12 @@ struct SmallPool {
       return all.chunks().has_copies(slice.chunk);
     });
   }
+  /// Asks like `stdchk safe`.
   Result<msg::ConfirmDrained::Reply> confirm(std::vector<FileId> files) {
+    return client->call(msg::ConfirmDrained{std::move(files), true});
+  }
+  /// Asks like `stdchk drain --wait`.
+  Result<msg::ConfirmDrained::Reply> confirm_without_evicted(std::vector<FileId> files) {
     return client->call(msg::ConfirmDrained{std::move(files)});
   }
   /// Whether the benefactor has written or renamed files in the drain directory.
@@ -96,6 +101,36 @@ struct SmallPool {
   World world{"/drain"};
   std::optional<TestBenefactor> one;
   std::optional<TestClient> client;
+};
+
+/// Fingerprints of drained files, as the manager's host would see them.
+struct Fingerprints {
+  explicit Fingerprints(SmallPool& small) : pool(small) { look(); }
+  /// Gives the fingerprints to the manager that runs now.
+  void look() {
+    pool.world.service->planners().fingerprints.set_reader(
+        [this](const std::vector<std::string>& paths, Duration,
+               const KnownFingerprints::Done& done) {
+          std::vector<FileFingerprint> out;
+          out.reserve(paths.size());
+          for (const std::string& path : paths) out.push_back(of[path]);
+          done(answers ? std::optional(out) : std::nullopt);
+        });
+  }
+  std::ptrdiff_t comparisons() const {
+    return std::ranges::count_if(pool.one->all<msg::DrainPieces>(), [](const auto& pieces) {
+      return pieces.number == 0 && pieces.base_path == "a" && pieces.pieces.size() == 1;
+    });
+  }
+  bool is_safe(FileId file) const {
+    const auto reply = pool.confirm({file});
+    REQUIRE(reply);
+    return reply->missing.empty() && reply->undrained.empty();
+  }
+
+  SmallPool& pool;
+  std::map<std::string, FileFingerprint> of;
+  bool answers = true;
 };
 
 using Indexes = std::vector<std::uint32_t>;
@@ -345,53 +380,32 @@ TEST_CASE("a file that is just being renamed in the drain directory is looked up
 
 TEST_CASE("a drained file with another fingerprint is compared before it is called safe") {
   SmallPool pool;
-  std::map<std::string, FileFingerprint> fingerprints;
-  bool answers = true;
-  const auto look = [&] {
-    pool.world.service->planners().fingerprints.set_reader(
-        [&](const std::vector<std::string>& paths, Duration, const KnownFingerprints::Done& done) {
-          std::vector<FileFingerprint> out;
-          out.reserve(paths.size());
-          for (const std::string& path : paths) out.push_back(fingerprints[path]);
-          done(answers ? std::optional(out) : std::nullopt);
-        });
-  };
-  look();
-  const auto comparisons = [&] {
-    return std::ranges::count_if(pool.one->all<msg::DrainPieces>(), [](const auto& pieces) {
-      return pieces.number == 0 && pieces.base_path == "a" && pieces.pieces.size() == 1;
-    });
-  };
-  fingerprints["a"] = {7, 100};
+  Fingerprints fingerprints(pool);
+  fingerprints.of["a"] = {7, 100};
   const FileId file = pool.drained("a");
-  const auto is_safe = [&] {
-    const auto reply = pool.confirm({file});
-    REQUIRE(reply);
-    return reply->missing.empty() && reply->undrained.empty();
-  };
-  CHECK(is_safe());
-  CHECK(comparisons() == 0);
-  fingerprints["a"] = {8, 100};  // somebody has restored it, for example
-  CHECK(is_safe());
-  CHECK(comparisons() == 1);
-  CHECK(is_safe());
-  CHECK(comparisons() == 1);
+  CHECK(fingerprints.is_safe(file));
+  CHECK(fingerprints.comparisons() == 0);
+  fingerprints.of["a"] = {8, 100};  // somebody has restored it, for example
+  CHECK(fingerprints.is_safe(file));
+  CHECK(fingerprints.comparisons() == 1);
+  CHECK(fingerprints.is_safe(file));
+  CHECK(fingerprints.comparisons() == 1);
   SECTION("another manager does not know the fingerprints") {
     pool.restart();
-    look();
-    CHECK(is_safe());
-    CHECK(is_safe());
-    CHECK(comparisons() == 1);
+    fingerprints.look();
+    CHECK(fingerprints.is_safe(file));
+    CHECK(fingerprints.is_safe(file));
+    CHECK(fingerprints.comparisons() == 1);
   }
   SECTION("memory is given up by size and time while no fingerprint is known") {
     pool.restart();
-    look();
+    fingerprints.look();
     for (const char* const name : {"b", "c", "d", "e"}) REQUIRE(pool.write(name));
     CHECK_FALSE(pool.in_memory(file));
-    CHECK(comparisons() == 0);
+    CHECK(fingerprints.comparisons() == 0);
   }
   SECTION("other bytes with the same size and time") {
-    fingerprints["a"] = {8, 200};
+    fingerprints.of["a"] = {8, 200};
     pool.one->drained_bytes_differ = true;
     const auto reply = pool.confirm({file});
     REQUIRE(reply);
@@ -399,15 +413,61 @@ TEST_CASE("a drained file with another fingerprint is compared before it is call
     CHECK(pool.state("a") != DrainState::kDrained);
     pool.run(2s);
     CHECK(pool.state("a") == DrainState::kDrained);
-    CHECK(is_safe());
+    CHECK(fingerprints.is_safe(file));
   }
   SECTION("a file that the manager's host cannot look at") {
-    fingerprints["a"] = {};
-    CHECK(is_safe());
-    CHECK(comparisons() == 1);
+    fingerprints.of["a"] = {};
+    CHECK(fingerprints.is_safe(file));
+    CHECK(fingerprints.comparisons() == 1);
   }
   SECTION("storage that does not answer") {
-    answers = false;
+    fingerprints.answers = false;
     CHECK(pool.confirm({file}).error().code == Code::kBusy);
   }
+}
+
+TEST_CASE("a drained file without bytes in memory and without a fingerprint is compared, too") {
+  SmallPool pool;
+  Fingerprints fingerprints(pool);
+  fingerprints.of["a"] = {7, 100};
+  const FileId file = pool.drained("a");
+  for (const char* const name : {"b", "c", "d", "e"}) pool.drained(name);
+  REQUIRE_FALSE(pool.in_memory(file));
+  pool.restart();
+  fingerprints.look();
+  SECTION("the same bytes") {
+    CHECK(fingerprints.is_safe(file));
+    CHECK(fingerprints.is_safe(file));
+    CHECK(fingerprints.comparisons() == 1);
+  }
+  SECTION("other bytes with the same size and time") {
+    pool.one->drained_bytes_differ = true;
+    for (int i = 0; i < 2; ++i) CHECK(pool.confirm({file})->missing == Indexes{0});
+    CHECK(pool.state("a") == DrainState::kDrained);
+  }
+  SECTION("a look of the evictor does not make the fingerprint known") {
+    pool.drained("f");
+    CHECK(fingerprints.comparisons() == 0);
+    pool.one->drained_bytes_differ = true;
+    CHECK(pool.confirm({file})->missing == Indexes{0});
+  }
+  SECTION("a question that leaves evicted files out does not make the fingerprint known") {
+    pool.one->drained_bytes_differ = true;
+    CHECK(pool.confirm_without_evicted({file})->missing.empty());
+    CHECK(pool.confirm_without_evicted({file})->undrained.empty());
+    CHECK(fingerprints.comparisons() == 0);
+    CHECK(pool.confirm({file})->missing == Indexes{0});
+  }
+}
+
+TEST_CASE("a drained file with bytes in memory is compared by each question") {
+  SmallPool pool;
+  Fingerprints fingerprints(pool);
+  fingerprints.of["a"] = {7, 100};
+  const FileId file = pool.drained("a");
+  pool.restart();
+  fingerprints.look();
+  pool.one->drained_bytes_differ = true;
+  CHECK(pool.confirm_without_evicted({file})->missing == Indexes{0});
+  CHECK(fingerprints.comparisons() == 1);
 }

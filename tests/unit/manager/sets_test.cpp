@@ -337,6 +337,86 @@ TEST_CASE("the drain directory's link names a set only when all of it is there")
   CHECK(sets->sets.at(0).drained == 2);
 }
 
+TEST_CASE("the list of sets says what keeps a set from being complete") {
+  const auto problem_of = [](TestClient& client, std::uint64_t step) {
+    const auto sets = client.call(msg::ListSets{kRootFile});
+    REQUIRE(sets);
+    const auto set = std::ranges::find(sets->sets, step, &msg::ListSets::Entry::timestep);
+    REQUIRE(set != sets->sets.end());
+    CHECK(set->complete == set->problem.empty());
+    return set->problem;
+  };
+  const auto write = [](TestClient& client, const std::string& name) {
+    const auto opened = client.create(name, 4096);
+    REQUIRE(opened);
+    auto commit = TestClient::commit_of(opened->session, opened->grants.at(0), 0, 1000, 7);
+    commit.end = true;
+    REQUIRE(client.call(commit));
+  };
+  SECTION("images") {
+    World world;
+    world.config.policy = policy_of("images=4");
+    world.start();
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    write_set(client, 1, 4);
+    write_set(client, 2, 3);
+    write_set(client, 3, 1);
+    write(client, "a.N1.T4");
+    world.pass(1s);
+    CHECK(problem_of(client, 1).empty());
+    CHECK(problem_of(client, 2) == "it has 3 of 4 images; rank 3 is missing");
+    CHECK(problem_of(client, 3) == "it has 1 of 4 images; ranks 1, 2, 3 are missing");
+    // Some programs count their ranks from 1.
+    CHECK(problem_of(client, 4) == "it has 1 of 4 images");
+  }
+  SECTION("more ranks than are named") {
+    World world;
+    world.config.policy = policy_of("images=1000000");
+    world.start();
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    write_set(client, 1, 2);
+    CHECK(problem_of(client, 1) ==
+          "it has 2 of 1000000 images; ranks 2, 3, 4 and others are missing");
+  }
+  SECTION("a policy without a number of images") {
+    World world;
+    world.start();
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    TestClient client(world, "client");
+    write_set(client, 1, 2);
+    CHECK(problem_of(client, 1) == "the policy does not say how many images a set has (images=N)");
+  }
+  SECTION("the drain") {
+    World world("/pfs");
+    world.config.policy = policy_of("images=2 must-be-drained=yes");
+    world.start();
+    TestBenefactor benefactor(world, "b1", 1, kArena);
+    benefactor.fail_with = Code::kDrainFailed;
+    TestClient client(world, "client");
+    write_set(client, 1, 2);
+    world.pass(1s);
+    CHECK(problem_of(client, 1) == "0 of its 2 files are drained, and must-be-drained=yes");
+  }
+}
+
+TEST_CASE("the list of sets has the problems of the newest sets only") {
+  World world;
+  world.config.policy = policy_of("images=2");
+  world.start();
+  TestBenefactor benefactor(world, "b1", 1, kArena);
+  TestClient client(world, "client");
+  constexpr std::uint64_t kSets = limits::kSetProblemsMax + 1;
+  for (std::uint64_t step = 1; step <= kSets; ++step) write_set(client, step, 1);
+  const auto sets = client.call(msg::ListSets{kRootFile});
+  REQUIRE(sets);
+  REQUIRE(sets->sets.size() == kSets);
+  CHECK(sets->sets.front().timestep == kSets);
+  CHECK(std::ranges::count(sets->sets, "", &msg::ListSets::Entry::problem) == 1);
+  CHECK(sets->sets.back().problem.empty());
+}
+
 TEST_CASE("the newest safe set is remembered when the pool has only a newer one that is not") {
   World world("/pfs");
   world.config.policy = policy_of("images=2 keep=1");

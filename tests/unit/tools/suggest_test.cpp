@@ -1,6 +1,7 @@
 #include "tools/ask/suggest.h"
 
 #include "core/policy/folder_settings.h"
+#include "core/policy/set_rules.h"
 #include "tests/support/catch.h"
 #include "tools/ask/set_faults.h"
 
@@ -142,4 +143,39 @@ TEST_CASE("settings for sets in a folder whose files have other names are named"
   CHECK(faults("images=2", {{"restart.100.0", "a.N0.T1"}, {}}).empty());
   // Subdirectories inherit the policy, and have images.
   CHECK(faults("images=64", {{"job.log"}, {{"run", {"a.N0.T1"}}}}).empty());
+}
+
+TEST_CASE("an application whose last sets are not complete is named, with the problem of one") {
+  using Entry = msg::ListSets::Entry;
+  const auto entry = [](const std::string& application, std::uint64_t timestep,
+                        const std::string& problem) {
+    Entry out;
+    out.application = application;
+    out.timestep = timestep;
+    out.images = 1;
+    out.bytes = 1;
+    out.complete = problem.empty();
+    out.problem = problem;
+    return out;
+  };
+  const auto found = [](std::vector<Entry> newest_first) {
+    return find_incomplete_sets({2, std::move(newest_first)});
+  };
+  const std::string half = "it has 1 of 2 images";
+  CHECK(found({}).empty());
+  // The program still writes its newest set.
+  CHECK(found({entry("a", 1, half)}).empty());
+  CHECK(found({entry("a", 2, half), entry("a", 1, "")}).empty());
+  CHECK(found({entry("a", 2, half), entry("b", 2, half), entry("a", 1, "")}).empty());
+  // Incomplete sets of killed jobs do not matter after a complete set.
+  CHECK(found({entry("a", 3, ""), entry("a", 2, half), entry("a", 1, half)}).empty());
+  const auto told = found({entry("a", 3, "another"), entry("a", 2, half), entry("a", 1, half)});
+  REQUIRE(told.size() == 1);
+  CHECK(told[0] == "the newest 3 sets are not complete. a.*.T2: it has 1 of 2 images");
+  // An empty directory does not count: its program writes no file yet.
+  Entry empty = entry("step-3", kNamedTimestep, "it has no files");
+  empty.images = empty.bytes = 0;
+  CHECK(found({entry("step-2", kNamedTimestep, half), empty}).empty());
+  CHECK(found({entry("step-2", kNamedTimestep, half), entry("step-1", kNamedTimestep, half)}) ==
+        std::vector<std::string>{"the newest 2 sets are not complete. step-1: " + half});
 }
