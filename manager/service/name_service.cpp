@@ -390,7 +390,8 @@ void NameService::serve(ClientRecord&, const msg::ListSets& request, const Call&
     // A name that its parts do not give back is sent as a whole.
     const bool is_plain = !set->directory && set->name == set_name(set->application, set->timestep);
     const bool has_problem = reply.sets.size() < limits::kSetProblemsMax;
-    std::string problem = has_problem ? problem_of(state_, **folder, *set, holds) : std::string();
+    std::string problem =
+        has_problem ? why_incomplete(state_, **folder, *set, holds) : std::string();
     if (problem.size() > limits::kSetProblemBytesMax) problem.resize(limits::kSetProblemBytesMax);
     reply.sets.push_back(
         {is_plain ? set->application : set->name, is_plain ? set->timestep : kNamedTimestep,

@@ -64,8 +64,8 @@ std::string problem_of_images(const State& state, const File& folder, const Imag
 
 }  // namespace
 
-std::string problem_of(const State& state, const File& folder, const ImageSet& set,
-                       const Policy& policy) {
+std::string why_incomplete(const State& state, const File& folder, const ImageSet& set,
+                           const Policy& policy) {
   if (is_complete(set, policy)) return {};
   if (!set.problem.empty()) return set.problem;
   if (!set.directory) {
