@@ -6,6 +6,7 @@
 #include "manager/journal/command.h"
 #include "manager/state/catalog.h"
 #include "manager/state/hard_links.h"
+#include "manager/state/outdated_markers.h"
 
 namespace stdchk::manager {
 
@@ -17,7 +18,7 @@ namespace stdchk::manager {
 class VersionCommands {
  public:
   explicit VersionCommands(Catalog& catalog)
-      : catalog_(catalog), files_(catalog.files), links_(catalog) {}
+      : catalog_(catalog), files_(catalog.files), links_(catalog), markers_(catalog) {}
 
   Result<Affected> run(const CommitVersion& command);
   Result<Affected> run(const DrainStarted& command);
@@ -51,6 +52,7 @@ class VersionCommands {
   Catalog& catalog_;
   FileTable& files_;
   HardLinks links_;
+  OutdatedMarkers markers_;
 };
 
 }  // namespace stdchk::manager
