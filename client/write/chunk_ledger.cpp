@@ -1,5 +1,7 @@
 #include "client/write/chunk_ledger.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/chunk/extent_header.h"
@@ -19,24 +21,28 @@ void ChunkLedger::stored(OutChunk& chunk, SlotState from) {
   if (chunk.ours && chunk.chunk.copies.size() < core_.places) {
     core_.figures.bytes_short += chunk.chunk.length;
   }
-  core_.move(std::exchange(chunk.segments, {}), from, SlotState::kStored);
   core_.figures.open_to_stored = core_.now() - core_.opened;
   if (chunk.live_bytes == 0) release_unreferenced(chunk);
   const auto keep = std::move(chunk.session);
-  finish();
+  finish(std::exchange(chunk.segments, {}), from);
 }
 
 void ChunkLedger::drop(OutChunk& chunk, SlotState from) {
   chunk.step = OutChunk::Step::kDropped;
-  core_.move(std::exchange(chunk.segments, {}), from, SlotState::kStored);
   const auto keep = std::move(chunk.session);
-  finish();
+  finish(std::exchange(chunk.segments, {}), from);
 }
 
-void ChunkLedger::finish() {
+/// Ends a chunk, whose bytes no longer need their slots.
+void ChunkLedger::finish(const Segments& segments, SlotState from) {
   STDCHK_ASSERT(count_ > 0);
   --count_;
-  committer_.chunk_ended();
+  std::uint64_t oldest = std::numeric_limits<std::uint64_t>::max();
+  for (const Segment& segment : segments) {
+    if (segment.slot != nullptr) oldest = std::min(oldest, segment.slot->age);
+  }
+  core_.move(segments, from, SlotState::kStored);
+  committer_.chunk_ended(oldest);
   committer_.finish_syncs();
   core_.schedule();
   core_.notify();

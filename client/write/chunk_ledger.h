@@ -34,7 +34,7 @@ class ChunkLedger {
   }
 
  private:
-  void finish() STDCHK_REQUIRES(engine_lock);
+  void finish(const Segments& segments, SlotState from) STDCHK_REQUIRES(engine_lock);
   void release_unreferenced(OutChunk& chunk) STDCHK_REQUIRES(engine_lock);
 
   SessionCore& core_;

@@ -25,12 +25,20 @@ void Committer::finish_syncs() {
   const Window& window = core_.host.window();
   std::erase_if(syncs_, [&](const Sync& sync) {
     const std::size_t left = window.unstored(core_.id.value, sync.until);
-    sync.done->moved = window.slot_count() - left;
+    sync.done->moved = window.slot_count() - left + sync.chunks_ended;
     if (!core_.error.has_value() && left > 0) return false;
     sync.done->end(core_.error.has_value() ? Status(fail(*core_.error)) : Status{});
     return true;
   });
   core_.notify();
+}
+
+void Committer::chunk_ended(std::uint64_t slot_age) {
+  if (done_ != nullptr) ++done_->moved;
+  // A slot has many chunks. While the pool is nearly full, each of them may wait for space.
+  for (Sync& sync : syncs_) {
+    if (slot_age <= sync.until) ++sync.chunks_ended;
+  }
 }
 
 CompletionPtr Committer::join(bool end) {

@@ -61,9 +61,9 @@ class Committer {
   bool has_closed() const STDCHK_REQUIRES(engine_lock) { return closed_; }
 
   // ---- figures
-  void chunk_ended() STDCHK_REQUIRES(engine_lock) {
-    if (done_ != nullptr) ++done_->moved;
-  }
+  /// Records that a chunk was stored or dropped. `slot_age`: the age of the oldest slot that held
+  /// bytes of the chunk.
+  void chunk_ended(std::uint64_t slot_age) STDCHK_REQUIRES(engine_lock);
   /// Starts the clock of the next commit at the first write after a commit.
   void begin_change() STDCHK_REQUIRES(engine_lock);
   /// Returns the most chunks in one message; fewer when chunks have many places.
@@ -74,6 +74,7 @@ class Committer {
   struct Sync {
     std::uint64_t until = 0;  ///< age of the newest slot that the sync waits for
     CompletionPtr done;
+    std::uint64_t chunks_ended = 0;  ///< chunks of these slots that ended meanwhile
   };
   void build(const std::vector<Extent>& abandoned) STDCHK_REQUIRES(engine_lock);
   void send_part(Work& work) STDCHK_REQUIRES(engine_lock);

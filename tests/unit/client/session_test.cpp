@@ -628,6 +628,43 @@ TEST_CASE("no hole is waited for by who needs the bytes") {
   for (const Work::Search& search : work.search) file.scans.push_back(search.scan);
 }
 
+TEST_CASE("a sync moves on with each chunk that it waits for, and with no later one") {
+  Host host;
+  const auto session = NewFile().open(host, Naming::kOff);
+  const Lock lock(host.shared().mutex);
+  const auto write = [&](std::uint64_t offset, std::size_t length) {
+    const auto slot = session->begin_write(offset, length);
+    REQUIRE(slot);
+    std::memset((*slot)->data + offset % kChunk, 1, length);
+    return session->end_write(**slot, offset, length);
+  };
+  // Two chunks of one slot.
+  REQUIRE(write(0, 1000) == nullptr);
+  REQUIRE(write(30000, 1000) == nullptr);
+  const CompletionPtr sync = session->start_sync();
+  const OutChunkPtr later = write(kChunk, kChunk);
+  REQUIRE(later != nullptr);
+  Work work;
+  session->plan(work);
+  for (const auto& group : work.hash) {
+    for (const OutChunkPtr& chunk : group) session->hashed(chunk);
+  }
+  session->hashed(later);
+  Work next;
+  session->plan(next);
+  REQUIRE(next.write.size() == 3);
+  REQUIRE(next.write[2]->chunk == later);
+  const std::uint64_t before = sync->moved;
+  session->writer().written(*next.write[2], {});
+  CHECK(sync->moved == before);
+  session->writer().written(*next.write[0], {});
+  CHECK(sync->moved > before);
+  CHECK_FALSE(sync->done());
+  session->writer().written(*next.write[1], {});
+  REQUIRE(sync->done());
+  CHECK(sync->status->has_value());
+}
+
 TEST_CASE("a quarter of the window waits for a hole at most: the first in the file is cut then") {
   OutOfOrder file;
   for (const std::uint64_t part : {6U, 3U, 9U, 4U}) file.write(part);
