@@ -1,9 +1,10 @@
-"""A trainer with two ranks that saves by torch.distributed.checkpoint, for pool_losses_test.py. It needs torch.
+"""A trainer that saves by torch.distributed.checkpoint, for pool_losses_test.py. It needs torch.
 
-dcp_trainer.py save CODE RANK RENDEZVOUS STEP   saves the steps after STEP for ever; rank 0 prints each saved step
-dcp_trainer.py load                             loads what `latest` of each folder names that comes on a line of the
-                                                standard input, and prints the step; 0 without a `latest`
-CODE is a file with the lines of Python that save one step. The page docs/guide/recipes.md has them.
+`dcp_trainer.py save CODE RANK RENDEZVOUS STEP` is a rank. It saves the steps after STEP until its end. Rank 0 prints each
+saved step. The file CODE has the lines of Python that save a step, from docs/guide/recipes.md.
+
+`dcp_trainer.py load` reads names of folders from its standard input. It loads what `latest` of a folder names, and prints
+the step. It prints 0 where `latest` is absent.
 """
 
 import pathlib
