@@ -47,8 +47,8 @@ def in_pool(pool, line):
 def shell(pool, line, **options):
     environment = pool.environment | {"PATH": f"{pool.environment['STDCHK_BIN']}:{os.environ['PATH']}"}
     environment |= options.pop("env", {})
-    done = subprocess.run(["bash", "-c", in_pool(pool, line)], check=False, capture_output=True, text=True, timeout=200,
-                          env=environment, **options)
+    done = subprocess.run(["bash", "-c", in_pool(pool, line)], check=False, capture_output=True, text=True,
+                          timeout=200 * PATIENCE, env=environment, **options)
     if done.returncode != 0:
         print(done.stdout, done.stderr, sep="\n")
     assert done.returncode == 0, line
