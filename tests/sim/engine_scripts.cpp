@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::uint64_t kSizeMax = 500000;
 constexpr std::uint64_t kBlock = 40000;  ///< block size of files that two processes write
+/// Changes of names that a read may not outlast: each takes up to 300 ms, one after the other.
+constexpr std::size_t kBacklog = limits::kOperationDeadline / 300ms;
 
 Outcome outcome_of(const Status& status) {
   if (status.has_value()) return Outcome::kDone;
@@ -51,6 +53,14 @@ void Script::accept(const Error& why, const char* what) {
   if (why.code == Code::kCorrupt) scene_.complain(fmt::format("bytes: {} is corrupt", name_));
   if (why.code == Code::kNoSpace || scene_.faults) return;
   scene_.complain(fmt::format("{} of {} failed without faults: {}", what, name_, describe(why)));
+}
+
+void Script::accept_read(const Error& why, const char* what) {
+  const manager::Service* const manager = scene_.cluster.manager();
+  const bool has_backlog = manager != nullptr && manager->state().mirror_queue().size() >= kBacklog;
+  if (why.code != Code::kDeadline || !has_backlog) return accept(why, what);
+  ++scene_.tally.errors;
+  scene_.note(static_cast<std::uint64_t>(why.code));
 }
 
 // ---- writer -----------------------------------------------------------------------------------
@@ -246,7 +256,7 @@ void WriterScript::read_back() {
       [file = file_, offset, out, got](Lock& lock) { return file->read(lock, offset, *out, *got); },
       [self = shared_from_this(), offset, out, got](const Status& status) {
         if (!status.has_value()) {
-          self->accept(status.error(), "read back");
+          self->accept_read(status.error(), "read back");
           return self->next();
         }
         const std::size_t wanted = std::min<std::size_t>(out->size(), self->view_.size() - offset);
@@ -627,7 +637,7 @@ void ReaderScript::opened(const Status& status) {
   stop_watching();
   if (!status.has_value()) {
     if (!must_succeed_ && status.error().code == Code::kNotFound) return finish({});
-    accept(status.error(), "open to read");
+    accept_read(status.error(), "open to read");
     return finish({});
   }
   {
@@ -663,7 +673,7 @@ void ReaderScript::read_on() {
             self->scene_.complain(fmt::format("lost: {} at {} cannot be read and is there: {}",
                                               self->name_, self->got_, describe(status.error())));
           }
-          if (!lost || self->must_succeed_) self->accept(status.error(), "read");
+          if (!lost || self->must_succeed_) self->accept_read(status.error(), "read");
           return self->finish({});
         }
         if (*done != length) {

@@ -67,6 +67,9 @@ class Script {
       : scene_(scene), node_(node), name_(std::move(name)), began_(scene.cluster.now()) {}
   /// Complains unless the injected faults explain this error.
   void accept(const Error& why, const char* what);
+  /// The same for a read. A read of evicted bytes waits for all earlier changes of names in the
+  /// drain directory.
+  void accept_read(const Error& why, const char* what);
 
   Scene& scene_;
   EngineNode& node_;
