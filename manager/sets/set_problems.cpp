@@ -50,7 +50,7 @@ std::string problem_of_images(const State& state, const File& folder, const Imag
                               const Policy& policy) {
   const std::uint64_t wanted = set.whole > 0 ? set.whole : policy.get(PolicyKey::kImages);
   if (wanted == 0) return "the policy does not say how many images a set has (images=N)";
-  const std::string earlier =
+  std::string earlier =
       set.stale > 0
           ? fmt::format("{} of an earlier start of the application do not count", set.stale)
           : "";

@@ -133,7 +133,8 @@ def test_what_was_changed_since_it_was_drained_is_loaded_as_new(pool):
     # The pool still has the damaged image only in the drain directory. No reader gets the wrong bytes.
     with pytest.raises(OSError, match="Input/output error"):
         (pool.mount / "run" / "app.N1.T1").read_bytes()
-    assert pool.stdchk("safe", pool.mount, check=False).returncode == 0
+    safe = pool.stdchk("safe", pool.mount, check=False)
+    assert safe.returncode == 1 and "run/app.N1.T1" in safe.stdout and "app.N0.T1" not in safe.stdout
     pool.down()
 
 
