@@ -9,8 +9,8 @@
 namespace stdchk::manager {
 namespace {
 
-/// Returns true when a marker that was committed as number `marked` vouches for the file: a writer
-/// had opened the file before that commit. The writer may have closed the file later.
+/// Returns true when a marker that was committed as number `marked` vouches for the file. Its
+/// writer had opened it before, although it may have closed it later.
 bool is_vouched(const File& file, std::uint64_t marked) {
   return file.type == FileType::kRegular && file.newest.version > 0 &&
          std::min(file.newest.sequence, file.newest.opened) < marked;

@@ -13,10 +13,9 @@ namespace stdchk::manager {
 inline constexpr std::string_view kXattrOutdated = "user.stdchk.set.outdated";
 
 /// An OutdatedMarkers has the steps for programs that write a set again in place (rule
-/// set=directory). A marker vouches for the files that the set had at the marker's commit. A change of
-/// such a file makes the marker outdated, until the program writes the marker again. The drain
-/// directory must not have an outdated marker beside changed files. docs/decisions/0082 has the
-/// states.
+/// set=directory). A marker vouches for the files that were there when it was committed. After a
+/// change of such a file the marker is outdated, until it is written again. The drain directory
+/// must not have an outdated marker beside changed files. docs/decisions/0082 has the states.
 ///
 /// Owns: nothing; the catalog outlives it. Threads: one.
 /// Not: a file that is added after the marker does not make the marker outdated. Symbolic links and
@@ -33,7 +32,7 @@ class OutdatedMarkers {
   void note_loss(const File& file, const File& folder, std::string_view name,
                  std::uint64_t opened = kAfterAllCommits);
   // ---- after a change in the pool ----
-  /// The file has a new content. A committed marker is up to date.
+  /// The file has a new content. If it is a marker, it is up to date.
   void note_committed(const File& file);
   /// A file has got that name.
   void note_named(FileId folder, std::string_view name);
@@ -41,11 +40,10 @@ class OutdatedMarkers {
   void forget(File& directory);
 
   // ---- before a change in the drain directory ----
-  /// Before the drain directory gets the file's names: queues the removal of markers that do not vouch
-  /// for this version of the file.
+  /// The file is about to get its names there. Queues the removal of the markers that do not vouch
+  /// for it.
   void withdraw_for(const File& file);
-  /// Before the drain directory loses a name of the file or directory: as withdraw_for(). Does nothing
-  /// if the drain directory lacks the name.
+  /// The file or directory is about to lose that name there, if it has it. As withdraw_for().
   void withdraw_for_loss(const File& file, const File& folder, std::string_view name);
 
  private:
