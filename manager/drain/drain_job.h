@@ -27,8 +27,7 @@ enum class DrainPhase : std::uint8_t {
 enum class DrainEnd : std::uint8_t {
   kObsolete,  ///< nobody wants the version any more, or another attempt follows
   kFailed,
-  kMoved,     ///< compaction moved chunks while benefactors read them
-  kOutdated,  ///< a marker; files of its set have changed since it was written
+  kMoved,  ///< compaction moved chunks while benefactors read them
 };
 
 /// A request for pieces of a file to one benefactor.

@@ -427,9 +427,6 @@ void DrainPlanner::finish(DrainJob& job) {
   if (!is_newest(pool_.state(), job.file, job.version))
     return end_job(job, DrainEnd::kObsolete, "has a newer version");
   const File& file = *pool_.state().file(job.file);
-  // The program may never write the marker again, and a job keeps one of kJobsMax places.
-  if (sets_.directories().is_outdated_marker(file))
-    return end_job(job, DrainEnd::kOutdated, "is older than files of its set");
   if (!mirror_.try_end_wait() || mirror_.blocks(file) || sets_.holds(file)) return;
   if (held_.waits_for_changes(file)) return;
   job.recorded = job.recorded && file.in_drain;  // a rename may have taken the name away
@@ -446,7 +443,7 @@ void DrainPlanner::finish(DrainJob& job) {
   job.finisher = *finisher;
   // Nobody pins an older version any more: once these are set aside, the name is free.
   if (pool_.state().contents().older_needs_name(file)) return set_aside(job);
-  if (job.recorded && (mirror_.waits_for_link(file) || mirror_.waits_for_marker(file))) return;
+  if (job.recorded && mirror_.waits_for_link(file)) return;
   if (job.recorded) return send_finish(job);
   // DrainStarted comes first: if the manager ends now, the next one knows that the name may exist.
   // Then all earlier commands are durable, too, above all the commit of this version.

@@ -1,12 +1,10 @@
 #include "manager/drain/name_mirror.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
 #include "core/policy/image_name.h"
-#include "manager/state/set_names.h"
 
 namespace stdchk::manager {
 namespace {
@@ -56,32 +54,6 @@ bool NameMirror::waits_for_link(const File& file) const {
   const std::string path = state.path(*folder);
   const std::string link = path.empty() ? kLatestName : path + "/" + kLatestName;
   return std::ranges::any_of(queue, [&](const auto& change) { return change.second.path == link; });
-}
-
-/// Returns true when the change takes a marker's name away in the set that the folder lies in.
-bool NameMirror::takes_marker(const msg::MirrorChange& change, FileId folder) const {
-  const bool takes =
-      change.kind == msg::MirrorKind::kUnlink || change.kind == msg::MirrorKind::kRename;
-  const State& state = pool_.state();
-  const FileId directory = state.set_names().directory(folder);
-  if (!takes || !directory) return false;
-  const File& set = *state.file(directory);
-  const std::string above = state.path(set) + "/";
-  if (!change.path.starts_with(above)) return false;
-  const std::string_view name = std::string_view(change.path).substr(above.size());
-  return state.set_names().part(set, name) == SetPart::kMarker;
-}
-
-bool NameMirror::waits_for_marker(const File& file) const {
-  const auto& queue = pool_.state().mirror_queue();
-  if (queue.empty() || !pool_.state().set_names().has_directories()) return false;
-  return std::ranges::any_of(queue, [&](const auto& entry) {
-    const msg::MirrorChange& change = entry.second;
-    if (change.file == file.id) return false;  // blocks() waits for it
-    return takes_marker(change, file.parent) ||
-           std::ranges::any_of(file.links,
-                               [&](const Link& link) { return takes_marker(change, link.parent); });
-  });
 }
 
 bool NameMirror::try_end_wait() {

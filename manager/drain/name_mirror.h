@@ -51,12 +51,8 @@ class NameMirror {
   /// Returns true while the link of the file's folder must change first. The link must not name
   /// a set while an image of this set is replaced.
   bool waits_for_link(const File& file) const;
-  /// Returns true while a marker of the file's set still has to go from the drain directory. The
-  /// drain replaces no file of a set beside an outdated marker.
-  bool waits_for_marker(const File& file) const;
 
  private:
-  bool takes_marker(const msg::MirrorChange& change, FileId folder) const;
   bool skip(std::uint64_t sequence, const msg::MirrorChange& change);
   rpc::Peer* peer();
   void mirrored(std::uint64_t sequence, const rpc::Answer& answer);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "manager/sets/lost_writer.h"
-#include "manager/state/outdated_markers.h"
 
 namespace stdchk::manager {
 namespace {
@@ -37,11 +36,6 @@ void for_each_below(const State& state, const File& directory, const Visit& visi
 
 bool is_marker(const File& file, FileId directory, const NamePatterns& markers) {
   return file.parent == directory && markers.match(file.name);
-}
-
-/// Returns true while the directory's marker is older than a change of its files.
-bool is_outdated(const File& directory) {
-  return directory.xattrs.contains(std::string(kXattrOutdated));
 }
 
 /// Returns true for a file that the drain still has to take.
@@ -182,8 +176,6 @@ void DirectorySets::judge(ImageSet& set, const SetRules& rules, std::uint64_t wa
     set.problem = "it has no files";
   } else if (set.in_use) {
     set.problem = "a file in it is being written";
-  } else if (!marker.empty() && set.others > 0 && is_outdated(directory)) {
-    set.problem = "a file in it was written again, renamed or removed after its marker";
   } else if (is_committed) {
     set.is_whole_directory = true;
   } else if (const std::uint64_t parts = scanned_.at(set.directory).parts; parts > 0) {
@@ -252,16 +244,13 @@ std::vector<DirectorySets::Name> DirectorySets::removal_of(const File& directory
 
 /// Returns a file of the directory that is drained before the marker; none when the marker may go.
 /// Returns the marker's own id while a file of the directory is being written. Files that the
-/// policy does not drain count, too: without them the directory is not whole. `is_written`: the
-/// file is the marker already. An outdated marker waits until the program writes it again.
-FileId DirectorySets::marker_waits_for(FileId marker, FileId directory, const NamePatterns& markers,
-                                       bool is_written) const {
-  if (is_written && is_outdated(*state_.file(directory))) return marker;
+/// policy does not drain count, too: without them the directory is not whole.
+FileId DirectorySets::marker_waits_for(FileId marker, FileId directory,
+                                       const NamePatterns& markers) const {
   for (const auto& [sequence, id] : state_.commits().undrained()) {
     const File& file = *state_.file(id);
     if (id == marker || is_marker(file, directory, markers)) continue;
-    const auto is_below = [&](FileId at) { return state_.files().is_below(at, directory); };
-    if (is_below(id) || std::ranges::any_of(file.links, is_below, &Link::parent)) return id;
+    if (state_.files().is_below(id, directory)) return id;
   }
   return sets_being_written().contains(directory) || has_part(directory) ? marker : FileId{};
 }
@@ -332,8 +321,7 @@ FileId DirectorySets::waits_for(const File& file, const File& folder, std::strin
   }
   if (part == SetPart::kNone || file.type != FileType::kRegular) return part_waits(file, folder);
   const SetRules rules = state_.set_names().set_rules(folder);
-  return marker_waits_for(file.id, folder.id, NamePatterns(rules.marker),
-                          written != kAfterAllCommits);
+  return marker_waits_for(file.id, folder.id, NamePatterns(rules.marker));
 }
 
 /// Returns the file's id if the file is a part of a member, in a directory without a marker. The
@@ -365,12 +353,6 @@ bool DirectorySets::would_hold(const File& file, const File& folder, std::string
                                const Skips& skips) {
   if (!state_.set_names().has_directories()) return false;
   return static_cast<bool>(waits_for(file, folder, name, kAfterAllCommits, skips));
-}
-
-bool DirectorySets::is_outdated_marker(const File& file) const {
-  if (!state_.set_names().has_directories() || !file.parent) return false;
-  const File& folder = *state_.file(file.parent);
-  return is_outdated(folder) && state_.set_names().part(folder, file.name) == SetPart::kMarker;
 }
 
 bool DirectorySets::is_unfinished(const File& directory) const {

@@ -17,6 +17,10 @@
 
 namespace stdchk::manager {
 
+/// An extended attribute of a directory with this name says that the directory is a whole set
+/// (`stdchk set commit`).
+inline constexpr std::string_view kXattrCommitted = "user.stdchk.set.committed";
+
 /// A DirectorySets finds the sets that are directories (rule set=directory). It decides whether a
 /// set is whole, and which file the drain may take. docs/decisions/0056 has the states.
 ///
@@ -44,9 +48,6 @@ class DirectorySets {
   /// Returns true when the drain directory must not have the file under that name yet: other files
   /// come before. The name is about to be made.
   bool would_hold(const File& file, const File& folder, std::string_view name, const Skips& skips);
-  /// Returns true for a marker that is older than a change of its set's files. The drain takes such
-  /// a marker when the program has written it again.
-  bool is_outdated_marker(const File& file) const;
   /// Returns true while a file below the directory is being written, or is not drained.
   bool is_unfinished(const File& directory) const;
   /// Returns the folder of the sets that a marker or pointer vouches for: of a marker its directory,
@@ -80,8 +81,7 @@ class DirectorySets {
   std::vector<std::uint64_t> pointers_of(const File& folder, const SetRules& rules) const;
   FileId waits_for(const File& file, const File& folder, std::string_view name,
                    std::uint64_t written, const Skips& skips);
-  FileId marker_waits_for(FileId marker, FileId directory, const NamePatterns& markers,
-                          bool is_written) const;
+  FileId marker_waits_for(FileId marker, FileId directory, const NamePatterns& markers) const;
   FileId pointer_waits_for(FileId pointer, const File& folder, std::uint64_t written,
                            const Skips& skips);
   FileId part_waits(const File& file, const File& folder) const;

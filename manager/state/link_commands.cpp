@@ -48,7 +48,6 @@ Result<Affected> LinkCommands::run(const AddLink& command) {
   }
   STDCHK_ASSIGN(File * parent, files_.check_new_name(command.parent, command.name));
   Link& made = links_.add(*file, *parent, command.name);
-  if (file->type == FileType::kRegular) markers_.note_named(parent->id, command.name);
   file->ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
   if (command.held) {
     hold(*file, *parent, command.name);

@@ -6,7 +6,6 @@
 #include "manager/journal/command.h"
 #include "manager/state/catalog.h"
 #include "manager/state/hard_links.h"
-#include "manager/state/outdated_markers.h"
 
 namespace stdchk::manager {
 
@@ -17,7 +16,7 @@ namespace stdchk::manager {
 class LinkCommands {
  public:
   explicit LinkCommands(Catalog& catalog)
-      : catalog_(catalog), files_(catalog.files), links_(catalog), markers_(catalog) {}
+      : catalog_(catalog), files_(catalog.files), links_(catalog) {}
 
   Result<Affected> run(const AddNode& command);
   Result<Affected> run(const AddLink& command);
@@ -29,7 +28,6 @@ class LinkCommands {
   Catalog& catalog_;
   FileTable& files_;
   HardLinks links_;
-  OutdatedMarkers markers_;
 };
 
 }  // namespace stdchk::manager

@@ -82,8 +82,6 @@ Result<Affected> NameCommands::run(const RemoveName& command) {
     return fail(Code::kIsDirectory, "manager.unlink");
   }
   const FileId id = removed.id;
-  markers_.note_loss(removed, *parent, command.name);
-  if (command.mirror) markers_.withdraw_for_loss(removed, *parent, command.name);
   if (removed.parent != parent->id || removed.name != command.name) {
     links_.remove(removed, *parent, command.name, command.mirror);
     removed.ctime_ns = parent->newest.mtime_ns = parent->ctime_ns = command.now_ns;
@@ -133,7 +131,6 @@ Result<Affected> NameCommands::run(const RenameName& command) {
   if (pending != to_parent->as_directory.pending_children.end())
     PendingNames(files_).drop(pending->second);
 
-  outdate_markers(moved, *from_parent, replaced, *to_parent, command);
   if (command.mirror && (moved.in_drain || moved.stale_in_drain)) {
     catalog_.leave_drained(*from_parent, command.from_name, kAfterAllCommits);
     catalog_.leave_drained(*to_parent, command.to_name, kAfterAllCommits);
@@ -154,7 +151,6 @@ Result<Affected> NameCommands::run(const RenameName& command) {
   catalog_.link_again(moved, *to_parent, command.to_name, to_parent != from_parent,
                       replaced_content);
   if (moved.type == FileType::kDirectory) catalog_.read_moved_names(moved, read_before);
-  if (moved.type == FileType::kRegular) markers_.note_named(to_parent->id, command.to_name);
   if (command.held) withhold_moved(moved, old_path);
   if (command.mirror) mirror_rename(moved, old_path, files_.path(moved), replaced);
   moved.ctime_ns = from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
@@ -175,7 +171,6 @@ Result<Affected> NameCommands::exchange(File& from, File& to, const RenameName& 
   if (&from == &to) return Affected{from.id, {}};
   links_.make_first(from, from_parent->id, command.from_name);
   links_.make_first(to, to_parent->id, command.to_name);
-  outdate_markers(from, *from_parent, &to, *to_parent, command);
   if (command.mirror) {
     catalog_.leave_drained(*from_parent, command.from_name, kAfterAllCommits);
     catalog_.leave_drained(*to_parent, command.to_name, kAfterAllCommits);
@@ -199,8 +194,6 @@ Result<Affected> NameCommands::exchange(File& from, File& to, const RenameName& 
   catalog_.link_again(to, *from_parent, command.from_name, elsewhere, from_content);
   if (from.type == FileType::kDirectory) catalog_.read_moved_names(from, from_names);
   if (to.type == FileType::kDirectory) catalog_.read_moved_names(to, to_names);
-  if (from.type == FileType::kRegular) markers_.note_named(to_parent->id, command.to_name);
-  if (to.type == FileType::kRegular) markers_.note_named(from_parent->id, command.from_name);
   if (command.held && directory) {
     withhold_moved(from, from_path);
     withhold_moved(to, to_path);
@@ -212,18 +205,6 @@ Result<Affected> NameCommands::exchange(File& from, File& to, const RenameName& 
   from_parent->newest.mtime_ns = from_parent->ctime_ns = command.now_ns;
   to_parent->newest.mtime_ns = to_parent->ctime_ns = command.now_ns;
   return Affected{from.id, to.id};
-}
-
-/// Called before `moved` and `replaced`, which may be null, lose the names of the command. A file that
-/// the drain directory lacks replaces another file there with its drain, not now.
-void NameCommands::outdate_markers(const File& moved, const File& from_parent, const File* replaced,
-                                   const File& to_parent, const RenameName& command) {
-  markers_.note_loss(moved, from_parent, command.from_name);
-  if (replaced != nullptr) markers_.note_loss(*replaced, to_parent, command.to_name);
-  if (!command.mirror) return;
-  markers_.withdraw_for_loss(moved, from_parent, command.from_name);
-  if (replaced == nullptr || !(moved.in_drain || command.exchange)) return;
-  markers_.withdraw_for_loss(*replaced, to_parent, command.to_name);
 }
 
 /// A pointer names the sets that were begun before it got its name. Called while the file has no
@@ -359,7 +340,6 @@ Result<Affected> NameCommands::run(const ChangeXattr& command) {
     catalog_.mirror.add(msg::MirrorKind::kAttributes, *changed, files_.path(*changed)).uid_before =
         changed->uid;
   }
-  if (change.name == kXattrCommitted && !change.remove) markers_.forget(*changed);
   const bool is_rule = change.name.starts_with(kXattrRule);
   if (is_rule && changed->type == FileType::kDirectory) catalog_.change_rules(*changed);
   changed->ctime_ns = command.now_ns;

@@ -7,7 +7,6 @@
 #include "manager/journal/command.h"
 #include "manager/state/catalog.h"
 #include "manager/state/hard_links.h"
-#include "manager/state/outdated_markers.h"
 
 namespace stdchk::manager {
 
@@ -18,7 +17,7 @@ namespace stdchk::manager {
 class NameCommands {
  public:
   explicit NameCommands(Catalog& catalog)
-      : catalog_(catalog), files_(catalog.files), links_(catalog), markers_(catalog) {}
+      : catalog_(catalog), files_(catalog.files), links_(catalog) {}
 
   Result<Affected> run(const AddDirectory& command);
   Result<Affected> run(const AddSymlink& command);
@@ -33,8 +32,6 @@ class NameCommands {
 
  private:
   Result<Affected> exchange(File& from, File& to, const RenameName& command);
-  void outdate_markers(const File& moved, const File& from_parent, const File* replaced,
-                       const File& to_parent, const RenameName& command);
   void mirror_rename(File& file, const std::string& from, const std::string& to,
                      const File* replaced);
   void mirror_exchange(File& a, const std::string& path_a, File& b, const std::string& path_b);
@@ -45,7 +42,6 @@ class NameCommands {
   Catalog& catalog_;
   FileTable& files_;
   HardLinks links_;
-  OutdatedMarkers markers_;
 };
 
 }  // namespace stdchk::manager

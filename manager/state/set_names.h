@@ -13,10 +13,6 @@
 
 namespace stdchk::manager {
 
-/// An extended attribute of a directory with this name says that the directory is a whole set
-/// (`stdchk set commit`).
-inline constexpr std::string_view kXattrCommitted = "user.stdchk.set.committed";
-
 /// A SetPart is the role of a name beside or in a set that is a directory.
 enum class SetPart : std::uint8_t {
   kNone,

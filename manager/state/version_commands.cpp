@@ -40,7 +40,6 @@ Result<Affected> VersionCommands::run(const CommitVersion& command) {
     return load(*target.file, command);
   }
   // All checks are done: the code below cannot fail.
-  if (target.file != nullptr) markers_.note_commit(*target.file, command.opened);
   const Replaced replaced = command.create ? create(command, target) : Replaced{};
   File& file = *target.file;
   const ContentTable::Resolved written =
@@ -54,7 +53,6 @@ Result<Affected> VersionCommands::run(const CommitVersion& command) {
   const std::uint64_t replaced_content = std::max(replaced.content, file.newest.content());
   catalog_.contents.refer(next);
   catalog_.set_newest(file, std::move(next));
-  markers_.note_committed(file);
   if (!keeps_base) catalog_.note_image(file, replaced_content, command.replacing);
   file.ctime_ns = command.now_ns;
   for (const ChunkIndex held : written.held) catalog_.contents.release(held);
@@ -75,7 +73,6 @@ VersionCommands::Replaced VersionCommands::create(const CommitVersion& command, 
   Replaced out;
   if (target.replaced != nullptr && target.replaced != &file) {
     File& replaced = *target.replaced;
-    markers_.note_loss(replaced, *target.parent, name.name, command.opened);
     out = {replaced.id, replaced.newest.content()};
     links_.make_first(replaced, target.parent->id, name.name);
     file.stale_in_drain = replaced.in_drain || replaced.stale_in_drain;
@@ -169,7 +166,6 @@ Result<Affected> VersionCommands::run(const DrainStarted& command) {
   if (file == nullptr) return fail(Code::kNotFound, "manager.drain_started");
   file->in_drain = true;
   links_.leave_drained(*file, file->newest.written);
-  markers_.withdraw_for(*file);
   return Affected{file->id, {}};
 }
 

@@ -6,7 +6,6 @@
 #include "manager/journal/command.h"
 #include "manager/state/catalog.h"
 #include "manager/state/hard_links.h"
-#include "manager/state/outdated_markers.h"
 
 namespace stdchk::manager {
 
@@ -18,7 +17,7 @@ namespace stdchk::manager {
 class VersionCommands {
  public:
   explicit VersionCommands(Catalog& catalog)
-      : catalog_(catalog), files_(catalog.files), links_(catalog), markers_(catalog) {}
+      : catalog_(catalog), files_(catalog.files), links_(catalog) {}
 
   Result<Affected> run(const CommitVersion& command);
   Result<Affected> run(const DrainStarted& command);
@@ -52,7 +51,6 @@ class VersionCommands {
   Catalog& catalog_;
   FileTable& files_;
   HardLinks links_;
-  OutdatedMarkers markers_;
 };
 
 }  // namespace stdchk::manager
