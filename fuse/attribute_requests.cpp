@@ -132,8 +132,7 @@ void AttributeRequests::setattr(fuse_req_t request, fuse_ino_t number, struct st
   }
   if (change.mask != 0) {
     Status done = this->change(node, change);
-    bool gone =
-        !done && (done.error().code == Code::kNotFound || done.error().code == Code::kStale);
+    const bool gone = !done && is_gone(done.error());
     // Only this node still has the attributes of an unlinked open file. The kernel also flushes the
     // times of a file that it unlinks or replaces. If that failed, the kernel would fail the next
     // write to the inode.

@@ -13,7 +13,7 @@
 #include "fuse/kernel_cache.h"
 #include "fuse/name_requests.h"
 #include "fuse/node_table.h"
-#include "fuse/refused_opens.h"
+#include "fuse/refused_calls.h"
 #include "fuse/request.h"
 #include "fuse/request_counts.h"
 #include "fuse/set_id_bits.h"
@@ -67,7 +67,7 @@ class Bridge {
   InitExchange exchange_;
   KernelCache cache_;
   Follower follower_;
-  RefusedOpens refused_;
+  RefusedCalls refused_;
   SetIdBits set_id_;
   CacheChoice choice_;
   Entries entries_;

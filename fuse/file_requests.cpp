@@ -98,7 +98,9 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
   bool insisted = false;
   auto held = neighbours_.refused.held(thread, node->file);
   // The kernel repeats a refused open once.
-  const auto refuse = [&] { return !held && neighbours_.refused.refuse(thread, node->file); };
+  const auto refuse = [&] {
+    return !held && neighbours_.refused.refuse(thread, node->file, RefusedCalls::Call::kOpen);
+  };
   // The kernel may fail the next write and the next close of this inode, so the open gets another
   // inode.
   if (!node->in_session() && node->times_due.exchange(false)) neighbours_.nodes.detach(node);
@@ -114,16 +116,13 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
   wanted.truncate = write && (flags & O_TRUNC) != 0;
   const bool direct = neighbours_.choice.is_direct(*node, flags, insisted);
   wanted.append = appends(flags, direct);
-  Result<std::unique_ptr<client::File>> file;
-  if (held && held->file != nullptr && !write) {
+  auto file = neighbours_.filesystem.open(node->file, wanted);
+  // The held reader may have an earlier version, so it serves only when the pool has no such file.
+  if (!file && is_gone(file.error()) && held && held->file != nullptr && !write)
     file = std::move(held->file);
-  } else {
-    file = neighbours_.filesystem.open(node->file, wanted);
-  }
   if (!file) {
     neighbours_.nodes.end_open(node, write);
-    bool gone = file.error().code == Code::kStale || file.error().code == Code::kNotFound;
-    if (!gone) return fail(file.error());
+    if (!is_gone(file.error())) return fail(file.error());
     // The name now belongs to another file, or to none.
     const bool again = !insisted && refuse();
     return fail(again ? Code::kStale : Code::kNotFound, "mount.open");
@@ -207,6 +206,7 @@ void FileRequests::create(fuse_req_t request, fuse_ino_t parent, const char* nam
   Attributes attributes = (*file)->attributes();
   auto node = neighbours_.nodes.find_or_make(attributes, parent, name);
   if (!node) return reply(request, fail(node.error()));
+  neighbours_.refused.end(fuse_req_ctx(request)->pid);
   neighbours_.nodes.begin_session(*node);
   // The mount commits nothing until link() names the file.
   (*node)->unlinked = wanted.unnamed;

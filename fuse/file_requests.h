@@ -13,7 +13,7 @@
 #include "fuse/kernel_cache.h"
 #include "fuse/locker.h"
 #include "fuse/node_table.h"
-#include "fuse/refused_opens.h"
+#include "fuse/refused_calls.h"
 #include "fuse/request.h"
 #include "fuse/request_counts.h"
 #include "fuse/set_id_bits.h"
@@ -33,7 +33,7 @@ class FileRequests {
     NodeTable& nodes;
     KernelCache& cache;
     CacheChoice& choice;
-    RefusedOpens& refused;
+    RefusedCalls& refused;
     SetIdBits& set_id;
     RequestCounts& counts;
     const InitExchange& exchange;

@@ -15,10 +15,6 @@ constexpr unsigned kRenameExchange = 2;
 /// How often a look-up may find a file that is gone before it is held.
 constexpr int kHoldTries = 100;
 
-bool is_gone(const Error& error) {
-  return error.code == Code::kStale || error.code == Code::kNotFound;
-}
-
 FileType type_of(mode_t mode) {
   if (S_ISFIFO(mode)) return FileType::kFifo;
   if (S_ISSOCK(mode)) return FileType::kSocket;
@@ -45,7 +41,7 @@ void NameRequests::lookup(fuse_req_t request, fuse_ino_t parent, const char* nam
 Result<Attributes> NameRequests::hold(std::int32_t thread, FileId directory, const char* name,
                                       Attributes found) {
   for (int i = 0; i < kHoldTries; ++i) {
-    RefusedOpens::Held held{found.id, nullptr, {}};
+    RefusedCalls::Held held{found.id, nullptr, {}};
     Status done;
     const auto node = nodes_.current(found.id);
     const bool in_session = node != nullptr && node->in_session();  // a session keeps its file
@@ -62,7 +58,8 @@ Result<Attributes> NameRequests::hold(std::int32_t thread, FileId directory, con
       refused_.hold(thread, std::move(held));
       return found;
     }
-    if (!is_gone(done.error())) return fail(done.error());
+    // Calls such as stat(2) and unlink(2) need the name only.
+    if (!is_gone(done.error())) return found;
     STDCHK_ASSIGN(found, filesystem_.lookup_fresh(directory, name));
   }
   return found;
@@ -78,7 +75,8 @@ void NameRequests::readlink(fuse_req_t request, fuse_ino_t number) {
   }
   auto target = filesystem_.read_symlink(node->file);
   if (!target) {
-    const bool again = is_gone(target.error()) && refused_.refuse(thread, node->file);
+    const bool again = is_gone(target.error()) &&
+                       refused_.refuse(thread, node->file, RefusedCalls::Call::kReadlink);
     if (again) return reply(request, fail(Code::kStale, "mount.readlink"));
     return reply(request, fail(target.error()));
   }

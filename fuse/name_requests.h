@@ -3,7 +3,7 @@
 #include "client/api/filesystem.h"
 #include "fuse/entries.h"
 #include "fuse/node_table.h"
-#include "fuse/refused_opens.h"
+#include "fuse/refused_calls.h"
 #include "fuse/request.h"
 
 namespace stdchk::mount {
@@ -15,7 +15,7 @@ class NameRequests {
  public:
   /// `writeback`: the kernel writes times of a renamed file back.
   NameRequests(client::Filesystem& filesystem, NodeTable& nodes, Entries& entries,
-               RefusedOpens& refused, bool writeback)
+               RefusedCalls& refused, bool writeback)
       : filesystem_(filesystem),
         nodes_(nodes),
         entries_(entries),
@@ -41,7 +41,7 @@ class NameRequests {
   client::Filesystem& filesystem_;
   NodeTable& nodes_;
   Entries& entries_;
-  RefusedOpens& refused_;
+  RefusedCalls& refused_;
   const bool writeback_;
 };
 

@@ -76,6 +76,7 @@ void XattrRequests::get(fuse_req_t request, fuse_ino_t number, const char* name,
   if (std::string_view(name).starts_with(kXattrPolicy)) {
     return get_policy(request, *node, std::string_view(name).substr(kXattrPolicy.size()), size);
   }
+  const auto held = refused_.end_xattr(fuse_req_ctx(request)->pid, node->file);
   if (const Status may_be = check_stored(*node, name); !may_be) {
     return reply_failed(request, *node, may_be.error());
   }
@@ -119,7 +120,7 @@ Status XattrRequests::set_list(fuse_req_t request, Node& node, const msg::SetXat
 
 /// Returns attributes that are as new as those of stat(2), mostly from a cache. `ls -l` asks for
 /// extended attributes of each file. So looks the name up: the look-ups of a scan fetch the names
-/// that follow, too. The kernel also asks for a directory's lists when it checks rights on a path.
+/// that follow, too. Asks for a directory by its id: the kernel wants its access lists on each path.
 Result<Attributes> XattrRequests::attributes_of(const Node& node) {
   NodeId parent = 0;
   std::string name;
@@ -171,8 +172,8 @@ void XattrRequests::get_policy(fuse_req_t request, const Node& node, std::string
 
 /// If the file is gone, the kernel looks its name up again, and repeats the call.
 void XattrRequests::reply_failed(fuse_req_t request, const Node& node, const Error& error) {
-  const bool gone = error.code == Code::kStale || error.code == Code::kNotFound;
-  const bool again = gone && refused_.refuse(fuse_req_ctx(request)->pid, node.file);
+  const bool again = is_gone(error) && refused_.refuse(fuse_req_ctx(request)->pid, node.file,
+                                                       RefusedCalls::Call::kXattr);
   reply(request, again ? fail(Code::kStale, "mount.getxattr") : fail(error));
 }
 
@@ -181,6 +182,7 @@ void XattrRequests::reply_failed(fuse_req_t request, const Node& node, const Err
 void XattrRequests::list(fuse_req_t request, fuse_ino_t number, std::size_t size) {
   auto node = nodes_.find(number);
   if (!node) return reply(request, fail(Code::kStale, "mount.listxattr"));
+  const auto held = refused_.end_xattr(fuse_req_ctx(request)->pid, node->file);
   if (const auto now = attributes_of(*node); now && now->has_no_xattrs) {
     return reply_sized(request, {}, size);
   }

@@ -6,7 +6,7 @@
 #include "fuse/cache_choice.h"
 #include "fuse/entries.h"
 #include "fuse/node_table.h"
-#include "fuse/refused_opens.h"
+#include "fuse/refused_calls.h"
 #include "fuse/request.h"
 #include "fuse/set_id_bits.h"
 
@@ -28,7 +28,7 @@ class XattrRequests {
  public:
   /// `writeback`: the kernel writes times of a changed file back.
   XattrRequests(client::Filesystem& filesystem, NodeTable& nodes, Entries& entries,
-                CacheChoice& choice, SetIdBits& set_id, RefusedOpens& refused, bool writeback)
+                CacheChoice& choice, SetIdBits& set_id, RefusedCalls& refused, bool writeback)
       : filesystem_(filesystem),
         nodes_(nodes),
         entries_(entries),
@@ -55,7 +55,7 @@ class XattrRequests {
   Entries& entries_;
   CacheChoice& choice_;
   SetIdBits& set_id_;
-  RefusedOpens& refused_;
+  RefusedCalls& refused_;
   const bool writeback_;
 };
 

@@ -20,4 +20,12 @@ std::size_t utf8_length(std::string_view text) {
   return is_bad ? 0 : length;
 }
 
+void cut_text(std::string& text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return;
+  std::size_t end = bytes_max;
+  const auto continues = [&] { return (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80; };
+  while (end > 0 && continues()) --end;
+  text.resize(end);
+}
+
 }  // namespace stdchk

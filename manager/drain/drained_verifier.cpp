@@ -41,8 +41,11 @@ void DrainedVerifier::verify(FileId file, const FileFingerprint& seen, Done done
   if (same != jobs_.end()) return same->done.push_back(std::move(done));
   log::info("{} has changed in the drain directory, or was not looked at before: it is compared",
             pool_.state().path(*of));
-  jobs_.push_back({file, of->newest.version, seen, *path, 0, {}});
-  jobs_.back().done.push_back(std::move(done));
+  // In a new pool, `safe` has all files compared. Drains that end come before such comparisons.
+  const bool is_first = !of->newest.evicted && !jobs_.empty();
+  const auto at = is_first ? std::next(jobs_.begin()) : jobs_.end();
+  const auto job = jobs_.insert(at, {file, of->newest.version, seen, *path, 0, {}});
+  job->done.push_back(std::move(done));
   if (jobs_.size() == 1) step();
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/limits.h"
+#include "core/base/utf8.h"
 #include "core/objects/object_place.h"
 #include "core/policy/image_name.h"
 #include "core/policy/image_placement.h"
@@ -392,7 +393,7 @@ void NameService::serve(ClientRecord&, const msg::ListSets& request, const Call&
     const bool has_problem = reply.sets.size() < limits::kSetProblemsMax;
     std::string problem =
         has_problem ? why_incomplete(state_, **folder, *set, holds) : std::string();
-    if (problem.size() > limits::kSetProblemBytesMax) problem.resize(limits::kSetProblemBytesMax);
+    cut_text(problem, limits::kSetProblemBytesMax);
     reply.sets.push_back(
         {is_plain ? set->application : set->name, is_plain ? set->timestep : kNamedTimestep,
          set->images, std::min(set->drained, set->images), set->bytes, set->newest_ns,

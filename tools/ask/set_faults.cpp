@@ -92,6 +92,14 @@ void find_other_names(const SetFolder& folder, std::vector<std::string>& out) {
                   keys));
 }
 
+/// Returns the part of the name that the sets of an application have in common. Directories in a
+/// folder count as sets of one application.
+std::string application_of(const msg::ListSets::Entry& set) {
+  if (!is_named(set)) return set.application;
+  const std::size_t wildcard = set.application.find('*');
+  return wildcard == std::string::npos ? std::string() : set.application.substr(0, wildcard);
+}
+
 }  // namespace
 
 std::vector<std::string> find_set_faults(const SetFolder& folder) {
@@ -130,7 +138,7 @@ std::vector<std::string> find_incomplete_sets(const msg::ListSets::Reply& sets) 
   std::map<std::string, Newest> applications;
   for (const msg::ListSets::Entry& set : sets.sets) {
     const bool is_begun = set.images > 0 || set.bytes > 0;
-    Newest& newest = applications[is_named(set) ? std::string() : set.application];
+    Newest& newest = applications[application_of(set)];
     newest.has_complete = newest.has_complete || set.complete;
     if (newest.has_complete || !is_begun) continue;
     if (++newest.incomplete == kSetsJudgedMin) newest.named = &set;

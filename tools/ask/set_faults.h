@@ -24,7 +24,7 @@ std::vector<std::string> find_set_faults(const SetFolder& folder);
 
 /// Returns one sentence for each application whose two newest sets are not complete. The program may
 /// still write the newest set, so the sentence names the second newest set and its problem.
-/// Limits: all sets without a name A.*.Tj count as sets of one application.
+/// Limits: all sets whose names have no `*` count as sets of one application.
 std::vector<std::string> find_incomplete_sets(const msg::ListSets::Reply& sets);
 
 }  // namespace stdchk::tools

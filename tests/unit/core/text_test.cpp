@@ -1,4 +1,5 @@
 #include "core/base/units.h"
+#include "core/base/utf8.h"
 #include "core/policy/image_name.h"
 #include "core/runtime/manager_addresses.h"
 #include "tests/support/catch.h"
@@ -119,4 +120,16 @@ TEST_CASE("managers are asked in turn, each round later than the one before") {
   CHECK(alone.next() == milliseconds(50));
   CHECK(alone.next() == milliseconds(100));
   CHECK(ManagerAddresses("", milliseconds(250)).current().empty());
+}
+
+TEST_CASE("A text that is cut ends with a whole character") {
+  const auto cut = [](std::string text, std::size_t bytes_max) {
+    cut_text(text, bytes_max);
+    return text;
+  };
+  CHECK(cut("rank \xc3\xa9", 7) == "rank \xc3\xa9");
+  CHECK(cut("rank \xc3\xa9", 6) == "rank ");
+  CHECK(cut("rank \xc3\xa9", 5) == "rank ");
+  CHECK(cut("\xe2\x82\xac", 2).empty());
+  CHECK(cut("", 0).empty());
 }
