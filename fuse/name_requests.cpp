@@ -29,11 +29,18 @@ void NameRequests::lookup(fuse_req_t request, fuse_ino_t parent, const char* nam
   auto directory = nodes_.find(parent);
   if (!directory) return reply(request, fail(Code::kStale, "mount.lookup"));
   auto found = filesystem_.lookup(directory->file, name);
-  if (found && refused_.take(found->id)) found = filesystem_.lookup_fresh(directory->file, name);
   const std::int32_t thread = fuse_req_ctx(request)->pid;
+  if (found && (refused_.take(found->id) || refused_.repeats(thread) || is_unlinked(found->id)))
+    found = filesystem_.lookup_fresh(directory->file, name);
   if (found && refused_.repeats(thread)) found = hold(thread, directory->file, name, *found);
   if (!found) return reply(request, fail(found.error()));
   entries_.reply(request, *found, parent, name);
+}
+
+/// Returns true when this mount knows that the file has lost its names. A cache may have one of them.
+bool NameRequests::is_unlinked(FileId file) const {
+  const auto node = nodes_.current(file);
+  return node != nullptr && node->unlinked && !node->in_session();
 }
 
 /// Holds what the look-up has found for the call that follows, which the kernel repeats. If the file
@@ -58,8 +65,8 @@ Result<Attributes> NameRequests::hold(std::int32_t thread, FileId directory, con
       refused_.hold(thread, std::move(held));
       return found;
     }
-    // Calls such as stat(2) and unlink(2) need the name only.
-    if (!is_gone(done.error())) return found;
+    // An open tells once that an early close has lost bytes. Nobody else would tell it.
+    if (!is_gone(done.error())) return fail(done.error());
     STDCHK_ASSIGN(found, filesystem_.lookup_fresh(directory, name));
   }
   return found;

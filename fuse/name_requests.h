@@ -33,6 +33,7 @@ class NameRequests {
   void link(fuse_req_t request, fuse_ino_t node, fuse_ino_t parent, const char* name);
 
  private:
+  bool is_unlinked(FileId file) const;
   Result<Attributes> hold(std::int32_t thread, FileId directory, const char* name,
                           Attributes found);
   void lost_name(Node& node, std::uint32_t names_left);

@@ -107,16 +107,19 @@ void BlockingNames::look_ahead(FileId directory, std::string_view after) {
   const Lock lock(engine().shared().mutex);
   if (!look_ahead_.missed(directory, clock().now())) return;
   msg::ReadDirectory request{engine().client(), directory, std::string(after)};
-  engine().call(std::move(request), [this, directory](rpc::Answer answer) {
-    if (!answer.has_value()) return;
-    auto* reply = std::get_if<msg::ReadDirectory::Reply>(&*answer);
-    if (reply == nullptr) return;
-    const Lock inner(engine().shared().mutex);
-    for (const msg::DirectoryEntry& entry : reply->entries) {
-      engine().metadata().put(directory, entry.name, entry.attributes);
-      note_name(entry.attributes.id, entry.name);
-    }
-  });
+  engine().call(std::move(request),
+                [this, directory](const rpc::Answer& answer) { remember_page(directory, answer); });
+}
+
+/// Puts the names of a page of a listing into the cache.
+void BlockingNames::remember_page(FileId directory, const rpc::Answer& answer) {
+  const auto* page = answer ? std::get_if<msg::ReadDirectory::Reply>(&*answer) : nullptr;
+  if (page == nullptr) return;
+  const Lock lock(engine().shared().mutex);
+  for (const msg::DirectoryEntry& entry : page->entries) {
+    engine().metadata().put(directory, entry.name, entry.attributes);
+    note_name(entry.attributes.id, entry.name);
+  }
 }
 
 Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view name) {
@@ -127,16 +130,17 @@ Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view n
 
 Result<Attributes> BlockingNames::lookup_at_manager(FileId parent, std::string_view name) {
   STDCHK_TRY(check_name(name));
-  auto reply = ask_for(msg::Lookup{{}, parent, std::string(name)});
-  if (reply.has_value()) {
-    remember(parent, name, reply->attributes);
-    return with_session_state(reply->attributes);
-  }
-  if (reply.error().code == Code::kNotFound) {
-    const Lock lock(engine().shared().mutex);
-    engine().metadata().put_negative(parent, name);
-  }
-  return fail(reply.error());
+  const auto cache = [this, parent, key = std::string(name)](const rpc::Answer& answer) {
+    if (answer.has_value()) {
+      const auto* found = std::get_if<msg::Lookup::Reply>(&*answer);
+      if (found != nullptr) remember(parent, key, found->attributes);
+    } else if (answer.error().error.code == Code::kNotFound) {
+      const Lock lock(engine().shared().mutex);
+      engine().metadata().put_negative(parent, key);
+    }
+  };
+  STDCHK_ASSIGN(const auto reply, ask_for(msg::Lookup{{}, parent, std::string(name)}, {}, cache));
+  return with_session_state(reply.attributes);
 }
 
 Result<Attributes> BlockingNames::attributes(FileId file) {
@@ -154,11 +158,13 @@ Result<Attributes> BlockingNames::cached_attributes(FileId file) {
     known = engine().metadata().attributes(file);
   }
   if (known.has_value()) return with_session_state(*known);
-  STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}));
-  {
+  const auto cache = [this](const rpc::Answer& answer) {
+    const auto* now = answer ? std::get_if<msg::GetAttributes::Reply>(&*answer) : nullptr;
+    if (now == nullptr) return;
     const Lock lock(engine().shared().mutex);
-    engine().metadata().put(reply.attributes);
-  }
+    engine().metadata().put(now->attributes);
+  };
+  STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}, {}, cache));
   return with_session_state(reply.attributes);
 }
 
@@ -232,9 +238,12 @@ Result<std::vector<msg::DirectoryEntry>> BlockingNames::list(FileId directory) {
     }
   }
   if (!cached) {
+    const auto cache = [this, directory](const rpc::Answer& answer) {
+      remember_page(directory, answer);
+    };
     std::string after;
     for (bool more = true; more;) {
-      STDCHK_ASSIGN(auto reply, ask_for(msg::ReadDirectory{{}, directory, after}));
+      STDCHK_ASSIGN(auto reply, ask_for(msg::ReadDirectory{{}, directory, after}, {}, cache));
       if (reply.more && reply.entries.empty()) return fail(Code::kMalformed, "client.readdir");
       more = reply.more;
       if (!reply.entries.empty()) after = reply.entries.back().name;
@@ -242,7 +251,6 @@ Result<std::vector<msg::DirectoryEntry>> BlockingNames::list(FileId directory) {
     }
     const Lock lock(engine().shared().mutex);
     engine().metadata().put_listing(directory, entries);
-    for (const auto& entry : entries) note_name(entry.attributes.id, entry.name);
   }
   for (msg::DirectoryEntry& entry : entries)
     entry.attributes = with_session_state(entry.attributes);

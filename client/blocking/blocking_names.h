@@ -78,6 +78,7 @@ class BlockingNames : public BlockingQuestions {
   Status complete(FileId directory, std::vector<msg::DirectoryEntry>& entries);
   Attributes with_session_state(Attributes attributes);
   void look_ahead(FileId directory, std::string_view after);
+  void remember_page(FileId directory, const rpc::Answer& answer);
 
   std::unique_ptr<LeasedNames> leased_;
   std::unordered_set<FileId> images_ STDCHK_GUARDED_BY(engine_lock);

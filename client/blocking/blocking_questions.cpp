@@ -39,7 +39,8 @@ Status BlockingQuestions::wait(Lock& lock, Time until, const std::function<Statu
 /// change. They come before the answer, which waits for the journal. So the kernel's next question
 /// for the attributes of a changed directory needs no request of its own.
 rpc::Answer BlockingQuestions::ask_and_refresh(msg::Request request,
-                                               const std::vector<FileId>& directories) {
+                                               const std::vector<FileId>& directories,
+                                               OnAnswer on_answer) {
   // Waits on a lock and a condition of its own: the engine's would wake every other waiting thread.
   struct Waiting {
     Mutex mutex;
@@ -50,13 +51,15 @@ rpc::Answer BlockingQuestions::ask_and_refresh(msg::Request request,
   const Time until = deadline();
   {
     const Lock lock(engine_->shared().mutex);
-    engine_->call(std::move(request), [waiting](rpc::Answer answer) {
-      {
-        const MutexLock inner(waiting->mutex);
-        waiting->answer = std::move(answer);
-      }
-      waiting->answered.notify_one();
-    });
+    engine_->call(std::move(request),
+                  [waiting, on_answer = std::move(on_answer)](rpc::Answer answer) {
+                    if (on_answer) on_answer(answer);
+                    {
+                      const MutexLock inner(waiting->mutex);
+                      waiting->answer = std::move(answer);
+                    }
+                    waiting->answered.notify_one();
+                  });
     for (const FileId directory : directories) {
       engine_->call(msg::GetAttributes{engine_->client(), directory},
                     [engine = engine_.get()](rpc::Answer answer) {

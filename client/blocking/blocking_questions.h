@@ -53,14 +53,21 @@ class BlockingQuestions : public Filesystem {
   Clock& clock() const { return clock_; }
   void set_engine(std::unique_ptr<Engine> engine) { engine_ = std::move(engine); }
   /// Asks as ask(), and returns the manager's explanation of a failure, too.
-  rpc::Answer answer_to(msg::Request request) { return ask_and_refresh(std::move(request), {}); }
+  rpc::Answer answer_to(msg::Request request) {
+    return ask_and_refresh(std::move(request), {}, {});
+  }
+  /// Sees an answer before the caller gets it: on the link's thread, so in the order of the manager's
+  /// notices. A cache that it fills holds nothing older than an earlier notice. Must not wait. May run
+  /// after the caller has given up.
+  using OnAnswer = std::function<void(const rpc::Answer&)>;
   /// Asks as this client, and returns the reply that belongs to the type of the request. Also asks
   /// for the attributes of `directories`, which the request changes. The ManagerClient fills in the
   /// number of this client.
   template <class R>
-  Result<typename R::Reply> ask_for(R request, const std::vector<FileId>& directories = {}) {
+  Result<typename R::Reply> ask_for(R request, const std::vector<FileId>& directories = {},
+                                    OnAnswer on_answer = {}) {
     static_assert(msg::may_ask_again(R::kKind) || R::kKind == msg::RequestKind::kChangesNames);
-    auto answer = ask_and_refresh(std::move(request), directories);
+    auto answer = ask_and_refresh(std::move(request), directories, std::move(on_answer));
     if (!answer.has_value()) return fail(answer.error().error);
     auto* reply = std::get_if<typename R::Reply>(&*answer);
     if (reply == nullptr) return fail(Code::kMalformed, R::kName);
@@ -68,7 +75,8 @@ class BlockingQuestions : public Filesystem {
   }
 
  private:
-  rpc::Answer ask_and_refresh(msg::Request request, const std::vector<FileId>& directories);
+  rpc::Answer ask_and_refresh(msg::Request request, const std::vector<FileId>& directories,
+                              OnAnswer on_answer);
 
   Clock& clock_;
   std::unique_ptr<Engine> engine_;

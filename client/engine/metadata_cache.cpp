@@ -52,7 +52,6 @@ void MetadataCache::put(const Attributes& attributes) {
 
 void MetadataCache::put_listing(FileId directory, std::vector<msg::DirectoryEntry> entries) {
   if (listings_.size() >= kEntriesMax / 64) listings_.clear();
-  for (const msg::DirectoryEntry& entry : entries) put(directory, entry.name, entry.attributes);
   listings_[directory] = Listing{lease(), std::move(entries)};
 }
 

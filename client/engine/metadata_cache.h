@@ -38,6 +38,7 @@ class MetadataCache {
   void put_negative(FileId parent, std::string_view name);
   /// Keeps the cached attributes if they are newer: answers arrive in any order.
   void put(const Attributes& attributes);
+  /// Keeps the order of the names. Each name is put by itself, when its answer comes.
   void put_listing(FileId directory, std::vector<msg::DirectoryEntry> entries);
 
   void forget_entry(FileId parent, std::string_view name);
