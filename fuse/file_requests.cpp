@@ -97,6 +97,10 @@ Result<FileRequests::Opened> FileRequests::open_node(const NodePtr& node, int fl
   bool write = writes(flags);
   bool insisted = false;
   auto held = neighbours_.refused.held(thread, node->file);
+  if (held && held->error) {
+    neighbours_.refused.end(thread);
+    return fail(*held->error);
+  }
   // The kernel repeats a refused open once.
   const auto refuse = [&] {
     return !held && neighbours_.refused.refuse(thread, node->file, RefusedCalls::Call::kOpen);

@@ -48,7 +48,7 @@ bool NameRequests::is_unlinked(FileId file) const {
 Result<Attributes> NameRequests::hold(std::int32_t thread, FileId directory, const char* name,
                                       Attributes found) {
   for (int i = 0; i < kHoldTries; ++i) {
-    RefusedCalls::Held held{found.id, nullptr, {}};
+    RefusedCalls::Held held{found.id, nullptr, {}, {}};
     Status done;
     const auto node = nodes_.current(found.id);
     const bool in_session = node != nullptr && node->in_session();  // a session keeps its file
@@ -61,12 +61,11 @@ Result<Attributes> NameRequests::hold(std::int32_t thread, FileId directory, con
       if (target) held.target = std::move(*target);
       if (!target) done = fail(target.error());
     }
-    if (done) {
+    if (!done && !is_gone(done.error())) held.error = done.error();
+    if (done || held.error) {
       refused_.hold(thread, std::move(held));
       return found;
     }
-    // An open tells once that an early close has lost bytes. Nobody else would tell it.
-    if (!is_gone(done.error())) return fail(done.error());
     STDCHK_ASSIGN(found, filesystem_.lookup_fresh(directory, name));
   }
   return found;

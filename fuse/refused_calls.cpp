@@ -84,6 +84,9 @@ void RefusedCalls::hold(std::int32_t thread, Held held) {
     ended = std::move(held);
     return;
   }
+  // The kernel may look a name up twice for one call.
+  const auto& earlier = found->second.held;
+  if (earlier && earlier->id == held.id && earlier->error) held.error = earlier->error;
   ended = std::exchange(found->second.held, std::move(held));
   found->second.holds++;
 }

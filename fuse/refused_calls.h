@@ -11,6 +11,7 @@
 #include "client/api/filesystem.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/result.h"
 #include "core/values/types.h"
 
 namespace stdchk::mount {
@@ -35,6 +36,9 @@ class RefusedCalls {
     FileId id;
     std::unique_ptr<client::File> file;  ///< an open reader of a regular file, or nullptr
     std::string target;                  ///< of a symbolic link
+    /// Why the file cannot be opened. An error such as that of an early close is told only once, and
+    /// the repeated call may need no open. So the next open returns the error.
+    std::optional<Error> error;
   };
 
   enum class Call : std::uint8_t { kOpen, kReadlink, kXattr };

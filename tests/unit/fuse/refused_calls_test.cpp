@@ -15,7 +15,7 @@ constexpr std::int32_t kThread = 7;
 constexpr FileId kFile{5};
 constexpr FileId kOther{6};
 
-RefusedCalls::Held held(FileId file) { return {file, nullptr, "target"}; }
+RefusedCalls::Held held(FileId file) { return {file, nullptr, "target", {}}; }
 
 }  // namespace
 
@@ -32,6 +32,23 @@ TEST_CASE("The look-up of a repeated call holds a file, which the call takes onc
   CHECK_FALSE(calls.held(kThread, kOther));
   calls.end(kThread);
   CHECK_FALSE(calls.repeats(kThread));
+}
+
+TEST_CASE("The error of a held file is kept through a second look-up") {
+  ManualClock clock;
+  RefusedCalls calls(clock);
+  REQUIRE(calls.refuse(kThread, kFile, Call::kOpen));
+  auto lost = held(kOther);
+  lost.error = Error{Code::kNoSpace, 0, "test"};
+  calls.hold(kThread, std::move(lost));
+  calls.hold(kThread, held(kOther));
+  const auto taken = calls.held(kThread, kOther);
+  REQUIRE(taken);
+  REQUIRE(taken->error);
+  CHECK(taken->error->code == Code::kNoSpace);
+  REQUIRE(calls.refuse(kThread, kFile, Call::kOpen));
+  calls.hold(kThread, held(kOther));
+  CHECK_FALSE(calls.held(kThread, kOther)->error);
 }
 
 TEST_CASE("A call without a look-up is not refused twice") {
