@@ -28,11 +28,13 @@ FileType type_of(mode_t mode) {
 void NameRequests::lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
   auto directory = nodes_.find(parent);
   if (!directory) return reply(request, fail(Code::kStale, "mount.lookup"));
-  auto found = filesystem_.lookup(directory->file, name);
   const std::int32_t thread = fuse_req_ctx(request)->pid;
-  if (found && (refused_.take(found->id) || refused_.repeats(thread) || is_unlinked(found->id)))
+  const bool repeats = refused_.repeats(thread);
+  auto found = repeats ? filesystem_.lookup_fresh(directory->file, name)
+                       : filesystem_.lookup(directory->file, name);
+  if (!repeats && found && (refused_.take(found->id) || is_unlinked(found->id)))
     found = filesystem_.lookup_fresh(directory->file, name);
-  if (found && refused_.repeats(thread)) found = hold(thread, directory->file, name, *found);
+  if (repeats && found) found = hold(thread, directory->file, name, *found);
   if (!found) return reply(request, fail(found.error()));
   entries_.reply(request, *found, parent, name);
 }

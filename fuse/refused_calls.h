@@ -77,7 +77,7 @@ class RefusedCalls {
   void drop_old(Time now, std::vector<Refused>& ended) STDCHK_REQUIRES(mutex_);
 
   Clock& clock_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   /// The next look-up that finds one of these files asks the manager.
   std::set<FileId> refresh_ STDCHK_GUARDED_BY(mutex_);
   /// By thread, its refused call.

@@ -220,10 +220,13 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_writer(FileId file, OpenF
 Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession request,
                                                                OpenFlags flags) {
   const Time started = clock().now();
-  const std::string name = request.name;
-  const FileId parent = request.parent;
+  // The directory's own attributes change at the file's first commit, so they stay valid until then.
+  const auto cache = [this, parent = request.parent, name = request.name](
+                         const Attributes& attributes) STDCHK_REQUIRES(engine_lock) {
+    if (!name.empty()) put_name(parent, name, attributes);
+  };
   Lock lock(engine().shared().mutex);
-  const auto opening = engine().open_session(std::move(request));
+  const auto opening = engine().open_session(std::move(request), cache);
   const auto answered = [&]() STDCHK_REQUIRES(engine_lock) -> Status {
     if (!opening->status.has_value()) return fail(Code::kWouldBlock, "client.open");
     return *opening->status;
@@ -231,13 +234,6 @@ Result<std::unique_ptr<File>> BlockingFilesystem::open_session(msg::OpenSession 
   const Status opened = wait(lock, deadline(), answered, &opening->answered);
   STDCHK_TRY(opened);
   if (leased() != nullptr) leased()->calls().forget_attributes(opening->attributes.id);
-  if (!name.empty()) {
-    // The directory's own attributes change at the file's first commit, so they stay valid until
-    // then.
-    engine().metadata().forget_name(parent, name);
-    engine().metadata().put(parent, name, opening->attributes);
-    note_name(opening->attributes.id, name);
-  }
   opening->session->note_opener(flags.append);
   auto file =
       std::make_unique<BlockingFile>(*this, std::move(opening->session), flags.append, started);

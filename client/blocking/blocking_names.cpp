@@ -48,8 +48,8 @@ Attributes BlockingNames::with_session_state(Attributes attributes) {
   return attributes;
 }
 
-void BlockingNames::remember(FileId parent, std::string_view name, const Attributes& attributes) {
-  const Lock lock(engine().shared().mutex);
+void BlockingNames::put_name(FileId parent, std::string_view name, const Attributes& attributes) {
+  engine().metadata().forget_name(parent, name);
   engine().metadata().put(parent, name, attributes);
   note_name(attributes.id, name);
 }
@@ -113,7 +113,7 @@ void BlockingNames::look_ahead(FileId directory, std::string_view after) {
 
 /// Puts the names of a page of a listing into the cache.
 void BlockingNames::remember_page(FileId directory, const rpc::Answer& answer) {
-  const auto* page = answer ? std::get_if<msg::ReadDirectory::Reply>(&*answer) : nullptr;
+  const auto* page = reply_to<msg::ReadDirectory>(answer);
   if (page == nullptr) return;
   const Lock lock(engine().shared().mutex);
   for (const msg::DirectoryEntry& entry : page->entries) {
@@ -131,11 +131,11 @@ Result<Attributes> BlockingNames::lookup_fresh(FileId parent, std::string_view n
 Result<Attributes> BlockingNames::lookup_at_manager(FileId parent, std::string_view name) {
   STDCHK_TRY(check_name(name));
   const auto cache = [this, parent, key = std::string(name)](const rpc::Answer& answer) {
-    if (answer.has_value()) {
-      const auto* found = std::get_if<msg::Lookup::Reply>(&*answer);
-      if (found != nullptr) remember(parent, key, found->attributes);
-    } else if (answer.error().error.code == Code::kNotFound) {
-      const Lock lock(engine().shared().mutex);
+    const Lock lock(engine().shared().mutex);
+    if (const auto* found = reply_to<msg::Lookup>(answer)) {
+      engine().metadata().put(parent, key, found->attributes);
+      note_name(found->attributes.id, key);
+    } else if (!answer.has_value() && answer.error().error.code == Code::kNotFound) {
       engine().metadata().put_negative(parent, key);
     }
   };
@@ -158,21 +158,20 @@ Result<Attributes> BlockingNames::cached_attributes(FileId file) {
     known = engine().metadata().attributes(file);
   }
   if (known.has_value()) return with_session_state(*known);
-  const auto cache = [this](const rpc::Answer& answer) {
-    const auto* now = answer ? std::get_if<msg::GetAttributes::Reply>(&*answer) : nullptr;
-    if (now == nullptr) return;
-    const Lock lock(engine().shared().mutex);
-    engine().metadata().put(now->attributes);
-  };
+  const auto cache = [this](const rpc::Answer& answer) { remember_attributes(answer); };
   STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}, {}, cache));
   return with_session_state(reply.attributes);
 }
 
 Result<Attributes> BlockingNames::attributes_fresh(FileId file) {
-  STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}));
-  const Lock lock(engine().shared().mutex);
-  engine().metadata().forget_file(file);
-  engine().metadata().put(reply.attributes);
+  const auto cache = [this, file](const rpc::Answer& answer) {
+    {
+      const Lock lock(engine().shared().mutex);
+      engine().metadata().forget_file(file);
+    }
+    remember_attributes(answer);
+  };
+  STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}, {}, cache));
   return reply.attributes;
 }
 
@@ -262,12 +261,17 @@ Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& chang
     STDCHK_ASSIGN(const auto changed, leased_->set_attributes(change));
     if (changed.has_value()) return *changed;
   }
-  const auto reply = ask_for(change);
+  const auto cache = [this](const rpc::Answer& answer) {
+    const auto* changed = reply_to<msg::SetAttributes>(answer);
+    if (changed == nullptr) return;
+    const Lock lock(engine().shared().mutex);
+    engine().metadata().put(changed->attributes);
+  };
+  const auto reply = ask_for(change, {}, cache);
   {
     // A lease may have begun since. The manager may have executed a request that failed.
     const Lock lock(engine().shared().mutex);
     engine().leases().file_changed(change.file);
-    if (reply.has_value()) engine().metadata().put(reply->attributes);
   }
   if (!reply.has_value()) return fail(reply.error());
   return with_session_state(reply->attributes);
@@ -279,17 +283,18 @@ template <class R>
 Result<Attributes> BlockingNames::make(R request, LeasedNames::Turn& turn) {
   const FileId parent = request.parent;
   const std::string name = request.name;
-  const auto reply = ask_for(std::move(request), {parent});
+  const auto cache = [this, parent, name](const rpc::Answer& answer) {
+    const auto* made = reply_to<R>(answer);
+    if (made == nullptr) return;
+    const Lock lock(engine().shared().mutex);
+    put_name(parent, name, made->attributes);
+  };
+  const auto reply = ask_for(std::move(request), {parent}, cache);
   if (!reply.has_value()) {
     forget(parent, name, FileId{});
     return fail(reply.error());
   }
   turn.set_changed();
-  {
-    const Lock lock(engine().shared().mutex);
-    engine().metadata().forget_name(parent, name);
-  }
-  remember(parent, name, reply->attributes);
   return reply->attributes;
 }
 
@@ -362,18 +367,20 @@ Result<std::uint32_t> BlockingNames::remove(FileId parent, std::string_view name
     STDCHK_ASSIGN(const auto left, leased_->remove(turn, parent, name, directory));
     if (left.has_value()) return *left;
   }
-  auto reply = ask_for(msg::Remove{{}, parent, std::string(name), directory});
+  const auto cache = [this, parent, key = std::string(name)](const rpc::Answer& answer) {
+    const auto* removed = reply_to<msg::Remove>(answer);
+    if (removed == nullptr || !removed->directory.id) return;
+    const Lock lock(engine().shared().mutex);
+    engine().metadata().forget_name(parent, key);
+    engine().metadata().forget_file(removed->file);
+    engine().metadata().put(removed->directory);
+  };
+  const auto reply = ask_for(msg::Remove{{}, parent, std::string(name), directory}, {}, cache);
   if (reply.has_value()) turn.set_changed();
-  if (!reply.has_value() || !reply->directory.id) {
-    forget(parent, name, reply.has_value() ? reply->file : FileId{});
-    if (!reply.has_value()) return fail(reply.error());
-    return reply->file ? reply->names_left : 1;
-  }
-  const Lock lock(engine().shared().mutex);
-  engine().metadata().forget_name(parent, name);
-  engine().metadata().forget_file(reply->file);
-  engine().metadata().put(reply->directory);
-  return reply->names_left;
+  if (reply.has_value() && reply->directory.id) return reply->names_left;
+  forget(parent, name, reply.has_value() ? reply->file : FileId{});
+  if (!reply.has_value()) return fail(reply.error());
+  return reply->file ? reply->names_left : 1;
 }
 
 Result<std::uint32_t> BlockingNames::rename(const msg::Rename& change) {
@@ -414,15 +421,19 @@ Status BlockingNames::set_xattr(const msg::SetXattr& change) {
   if (leased_ != nullptr && is_access_list(change.name)) {
     STDCHK_TRY(leased_->leave(turn, change.file, change.file));
   }
-  auto reply = ask_for(change);
+  const auto cache = [this, file = change.file](const rpc::Answer& answer) {
+    const auto* changed = reply_to<msg::SetXattr>(answer);
+    const Lock lock(engine().shared().mutex);
+    engine().metadata().forget_file(file);
+    // The cache then refuses answers that the manager gave before the change, and that come late.
+    if (changed != nullptr && changed->attributes.id) engine().metadata().put(changed->attributes);
+  };
+  const auto reply = ask_for(change, {}, cache);
   const Lock lock(engine().shared().mutex);
   engine().leases().file_changed(change.file);
-  // The manager may have executed a request that failed.
-  engine().metadata().forget_file(change.file);
-  if (!reply.has_value()) return fail(reply.error());
-  // The cache then refuses answers that the manager gave before the change, and that come late.
-  if (reply->attributes.id) engine().metadata().put(reply->attributes);
-  return {};
+  if (reply.has_value()) return {};
+  engine().metadata().forget_file(change.file);  // the manager may have executed the request
+  return fail(reply.error());
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> BlockingNames::xattrs(FileId file) {

@@ -63,12 +63,14 @@ class BlockingNames : public BlockingQuestions {
   /// True when the file was seen under a name A.Ni.Tj: its fsync does not commit.
   bool is_image(FileId file) const STDCHK_REQUIRES(engine_lock) { return images_.contains(file); }
   void note_name(FileId file, std::string_view name) STDCHK_REQUIRES(engine_lock);
+  /// Puts a new name into the metadata cache. The listing of its directory is then stale.
+  void put_name(FileId parent, std::string_view name, const Attributes& attributes)
+      STDCHK_REQUIRES(engine_lock);
   Result<Attributes> lookup_at_manager(FileId parent, std::string_view name);
   /// Drops the name, and the attributes of the file, from the metadata cache.
   void forget(FileId parent, std::string_view name, FileId file);
 
  private:
-  void remember(FileId parent, std::string_view name, const Attributes& attributes);
   template <class R>
   Result<Attributes> make(R request, LeasedNames::Turn& turn);
   Result<Attributes> cached_attributes(FileId file);

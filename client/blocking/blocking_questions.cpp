@@ -35,6 +35,13 @@ Status BlockingQuestions::wait(Lock& lock, Time until, const std::function<Statu
   }
 }
 
+void BlockingQuestions::remember_attributes(const rpc::Answer& answer) {
+  const auto* now = reply_to<msg::GetAttributes>(answer);
+  if (now == nullptr) return;
+  const Lock lock(engine_->shared().mutex);
+  engine_->metadata().put(now->attributes);
+}
+
 /// The manager executes the requests of a client in order, so the attributes are those after the
 /// change. They come before the answer, which waits for the journal. So the kernel's next question
 /// for the attributes of a changed directory needs no request of its own.
@@ -62,13 +69,7 @@ rpc::Answer BlockingQuestions::ask_and_refresh(msg::Request request,
                   });
     for (const FileId directory : directories) {
       engine_->call(msg::GetAttributes{engine_->client(), directory},
-                    [engine = engine_.get()](rpc::Answer answer) {
-                      if (!answer.has_value()) return;
-                      const auto* reply = std::get_if<msg::GetAttributes::Reply>(&*answer);
-                      if (reply == nullptr) return;
-                      const Lock inner(engine->shared().mutex);
-                      engine->metadata().put(reply->attributes);
-                    });
+                    [this](const rpc::Answer& answer) { remember_attributes(answer); });
     }
   }
   MutexLock lock(waiting->mutex);

@@ -60,6 +60,13 @@ class BlockingQuestions : public Filesystem {
   /// notices. A cache that it fills holds nothing older than an earlier notice. Must not wait. May run
   /// after the caller has given up.
   using OnAnswer = std::function<void(const rpc::Answer&)>;
+  /// Returns the reply to a request of type R, or nullptr for an error and for any other reply.
+  template <class R>
+  static const typename R::Reply* reply_to(const rpc::Answer& answer) {
+    return answer.has_value() ? std::get_if<typename R::Reply>(&*answer) : nullptr;
+  }
+  /// An OnAnswer that puts the attributes of a GetAttributes reply into the cache.
+  void remember_attributes(const rpc::Answer& answer);
   /// Asks as this client, and returns the reply that belongs to the type of the request. Also asks
   /// for the attributes of `directories`, which the request changes. The ManagerClient fills in the
   /// number of this client.

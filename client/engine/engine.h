@@ -113,8 +113,11 @@ class Engine final : private ManagerListener {
   }
   using Opening = SessionOpener::Opening;
   /// Opens a session; see SessionOpener::open().
-  std::shared_ptr<Opening> open_session(msg::OpenSession request) STDCHK_REQUIRES(engine_lock) {
-    return opener_.open(std::move(request), state_.registration.pool.naming);
+  std::shared_ptr<Opening> open_session(msg::OpenSession request,
+                                        std::function<void(const Attributes&)> on_answer = {})
+      STDCHK_REQUIRES(engine_lock) {
+    const Naming naming = state_.registration.pool.naming;
+    return opener_.open(std::move(request), naming, std::move(on_answer));
   }
   /// Seals the oldest slot that waits for more bytes, if no slot is free and if that helps. Returns
   /// true when that has freed a slot at once: nothing needs its bytes.

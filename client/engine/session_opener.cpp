@@ -13,9 +13,10 @@ constexpr std::uint64_t kFirstImageGrant = 2 * limits::kGrantBytesDefault;
 
 }  // namespace
 
-std::shared_ptr<SessionOpener::Opening> SessionOpener::open(msg::OpenSession request,
-                                                            Naming naming) {
+std::shared_ptr<SessionOpener::Opening> SessionOpener::open(
+    msg::OpenSession request, Naming naming, std::function<void(const Attributes&)> on_answer) {
   auto opening = std::make_shared<Opening>();
+  opening->on_answer = std::move(on_answer);
   request.client = host_.client();
   request.copies = config_.copies;
   request.waits_for_copies = config_.waits_for_copies;
@@ -93,6 +94,7 @@ void SessionOpener::opened(Opening& opening, const msg::OpenSession& request,
   opening.created = reply->created;
   opening.attributes = reply->attributes;
   opening.status = Status{};
+  if (opening.on_answer) opening.on_answer(opening.attributes);
   if (SessionPtr other = sessions_.find(reply->attributes.id);
       other != nullptr && !other->ending()) {
     close_unused(reply->session);

@@ -42,6 +42,9 @@ class SessionOpener {
     SessionPtr session;  ///< counts this opener already
     bool created = false;
     Attributes attributes;
+    /// Sees the attributes on the link's thread with the lock held, in the order of the manager's
+    /// notices. May be empty.
+    std::function<void(const Attributes&)> on_answer;
   };
 
   SessionOpener(SessionHost& host, SessionTable& sessions, Call call, const Config& config)
@@ -49,7 +52,8 @@ class SessionOpener {
 
   /// Opens a session. `naming` is the pool's setting. A caller that drops the result before
   /// `status` is set has given up; the session is then closed.
-  std::shared_ptr<Opening> open(msg::OpenSession request, Naming naming)
+  std::shared_ptr<Opening> open(msg::OpenSession request, Naming naming,
+                                std::function<void(const Attributes&)> on_answer)
       STDCHK_REQUIRES(engine_lock);
 
  private:
