@@ -537,7 +537,7 @@ void describe(Options& options, RunOptions& run) {
   options.text("--policy", run.policy, "KEY=VALUE,...",
                "policy of the job's sets, such as copies=2; default: keep=2");
   options.flag("--lazy", run.lazy,
-               "after a restart, load memory while the job runs, and first the pages it touches");
+               "at each restart, also after a lost node, load memory while the job runs");
   options.text("--root", run.root, "DIR",
                "base file system of the containers, or an OCI bundle, the same on all nodes");
   options.text("--criu", run.criu, "PROGRAM", "the program that saves processes");

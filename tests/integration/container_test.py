@@ -88,6 +88,29 @@ def test_a_lazy_restart_has_the_result_and_its_next_set_has_all_memory(pool, bas
     assert "round 0" not in (second.out + third.out)
 
 
+def test_each_restart_by_itself_of_a_lazy_job_loads_memory_on_demand(pool, base):
+    words = ring("mpich", "500", "16")
+    with job(pool, base, "-n", 3, *words) as straight:
+        assert straight.wait() == 0, straight.err
+    with job(pool, base, "-n", 3, "--nodes", 3, "--spares", 1, "--lease", 2, "--lazy", *words) as one:
+        one.wait_for("round 20")
+        one.checkpoint()
+        # Node 0 has containers all the time, and loads them anew at each restart.
+        log = pathlib.Path(f"/tmp/stdchk-{os.geteuid()}/runs/{one.name}/node-0.log")
+        loaded = [0]
+        for lost in (1, 2):
+            os.kill(one.nodes()[lost], signal.SIGKILL)
+            wait_until(lambda count=lost: one.err.count("runs again from set") == count, "the restart", 40)
+            # A set is refused until all memory is loaded. The next restart uses this set.
+            wait_until(lambda: run(BIN / "stdchk", "checkpoint", one.name, env=one.environment, check=False).returncode == 0,
+                       "a set after the lazy restart", 40)
+            loaded.append(log.read_text().count("memory was loaded on demand"))
+        assert loaded == sorted(set(loaded)), "each restart loads the memory of node 0 on demand"
+        assert one.status()["restarts"] == 2
+        assert one.wait() == 0, one.err
+    assert one.result() == straight.result() and "500 lines" in one.result()
+
+
 @pytest.mark.skipif(not os.environ.get("STDCHK_TEST_CONTAINER"), reason="a part of scripts/check container: 1 GiB of memory")
 def test_a_lazy_restart_whose_memory_fails_goes_back_to_the_set(pool, base):
     words = ring("mpich", "120", "200")
