@@ -391,6 +391,10 @@ void describe(Options& options, RestartOptions& restart) {
       .flag("--lazy", restart.lazy,
             "load memory while a job of stdchk run goes on, and first the pages it touches")
       .command_line_only();
+  options
+      .count("--nodes", restart.nodes, 0, 64,
+             "run a job of stdchk run on that many daemons on this host; 0: where it ran")
+      .command_line_only();
   add_nodes(options, restart);
   options
       .text("--load", restart.load, "RANK,...",

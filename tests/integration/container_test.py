@@ -66,6 +66,23 @@ def test_a_job_that_was_saved_and_killed_has_the_result_of_an_undisturbed_run(po
     assert len(rounds) >= 9
 
 
+def test_a_restart_may_have_other_nodes_and_refuses_what_is_for_folders(pool, base):
+    with job(pool, base, "-n", 3, "--nodes", 3, "--spares", 1, *ring("mpich", "200", "4")) as first:
+        first.wait_for("round 20")
+        first.checkpoint()
+        first.kill()
+        for name, words, says in ((first.name, ("--nodes", 2, "--job"), "exclude each other"),
+                                  (first.name, ("--to", "/tmp"), "takes no program, and none of --to"),
+                                  (pool.mount / first.name, ("--nodes", 2), "is no job of stdchk run on this host")):
+            done = run(BIN / "stdchk", "restart", name, *words, env=first.environment, check=False)
+            assert done.returncode == 2 and says in done.stderr
+        with job(pool, base, first.name, "--nodes", 1, command="restart", name=first.name) as second:
+            second.wait_for("runs again from set T1", "err")
+            assert [len(node["boxes"]) for node in second.status()["nodes"]] == [4], "one node has all containers"
+            assert second.wait() == 0, second.err
+    assert "200 lines" in second.result()
+
+
 def test_a_lazy_restart_has_the_result_and_its_next_set_has_all_memory(pool, base):
     with job(pool, base, "-n", 3, "--nodes", 2, *ring("mpich", "200", "32")) as straight:
         assert straight.wait() == 0, straight.err

@@ -58,7 +58,7 @@ Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
   const Json record{{"pool", options.pool},
                     {"ranks", options.ranks},
                     {"nodes", options.hosts.nodes},
-                    {"hosts", options.hosts.file},
+                    {"hosts", options.hosts.file.empty() ? "" : absolute_path(options.hosts.file)},
                     {"rsh", options.hosts.remote_shell},
                     {"in_job", options.hosts.in_job},
                     {"spares", options.hosts.spares},

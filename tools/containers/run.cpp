@@ -279,6 +279,11 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const std::strin
   if (!nodes) return problem(nodes.error());
   settings.nodes = std::move(*nodes);
   settings.network_number = new_network_number();
+  if (!options.from.empty() && !settings.nodes.empty()) {
+    // A restart may have fewer nodes than the job had.
+    settings.spares =
+        std::min(settings.spares, static_cast<std::uint32_t>(settings.nodes.size() - 1));
+  }
   if (settings.spares >= settings.nodes.size()) {
     return problem("{} spare nodes leave none of {} for the job", settings.spares,
                    settings.nodes.size());
