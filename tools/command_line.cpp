@@ -515,6 +515,10 @@ void describe(Options& options, DoctorOptions& doctor) {
 
 void describe(Options& options, RunOptions& run) {
   add_pool(options, run.pool);
+  options
+      .text("--up", run.up, "OPTIONS",
+            "bring a pool up for this job by stdchk up OPTIONS, and take it down at the end")
+      .command_line_only();
   options.text("--name", run.name, "JOB", "name of the job; default: a new name")
       .command_line_only();
   options.count("-n,--ranks", run.ranks, 1, 4096, "containers, one for each rank")

@@ -284,6 +284,51 @@ def test_a_preempted_job_goes_on_in_a_later_pool_from_the_drain_directory(base, 
         second_pool.down()
 
 
+class OwnPool:
+    """The pool of `run --up`, which the job brings up."""
+
+    def __init__(self, folder, *options):
+        self.prefix, self.mount, self.state = (), folder / "own", folder / "own-state"
+        words = ["--benefactors", 2, "--memory", "1G", "--mount", self.mount, "--state", self.state, *options]
+        self.up = "--up=" + " ".join(str(word) for word in words)
+
+    def is_up(self):
+        return (self.state / "pool.json").exists() or self.mount.is_mount()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        run(BIN / "stdchk", "down", "--pool", self.state, check=False)
+
+
+@pytest.mark.parametrize("drains", [True, False])
+def test_one_command_brings_the_pool_up_and_takes_it_down(base, tmp_path, drains):
+    drain = ["--drain", tmp_path / "pfs"] if drains else []
+    with OwnPool(tmp_path, *drain) as own, job(own, base, own.up, "-n", 3, *ring("mpich", "200", "4")) as first:
+        first.wait_for("round 40")
+        assert own.is_up()
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 128 + signal.SIGTERM, first.err
+        assert "saved, and ended by SIGTERM" in first.err
+        assert own.is_up() != drains, "a pool without a drain directory has the only copy of the set"
+        with job(own, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 0, second.err
+        assert "round 40" not in second.out and "200 lines" in second.result()
+        assert not own.is_up()
+        assert all(line.startswith(("round ", "RESULT ")) for line in first.lines["out"] + second.lines["out"])
+
+
+def test_a_pool_of_a_job_without_a_set_is_taken_down_and_one_that_cannot_start_is_named(base, tmp_path):
+    with OwnPool(tmp_path) as own:
+        with job(own, base, own.up, "-n", 1, "--", "sh", "-c", "exit 7") as one:
+            assert one.wait() == 7, one.err
+        assert not own.is_up()
+        with job(own, base, own.up + " --policy keep=many", "-n", 1, "--", "true") as one:
+            assert one.wait() == 2
+        assert "--up: the pool was not started: --policy" in one.err and not own.is_up()
+
+
 def test_a_job_that_may_not_be_restarted_ends_with_its_node(pool, base):
     with job(pool, base, "-n", 1, "--nodes", 2, "--retries", 0, "--", "sleep", "100") as one:
         one.checkpoint()

@@ -28,6 +28,7 @@ struct PaceOptions {
 
 struct RunOptions {
   std::string pool;
+  std::string up;           ///< options of `stdchk up` for a pool of the job's own; empty: none
   std::string name;         ///< of the job; empty: a new one
   std::uint32_t ranks = 1;  ///< containers beside the launcher's
   JobHosts hosts;
