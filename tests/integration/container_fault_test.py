@@ -6,6 +6,7 @@ written a plan for a step, the first script that reaches the step reports it. Th
 the fault.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ import signal
 import time
 import uuid
 
+import file_systems
 import pytest
 from boxes import Base, Job, Pool, why_not
 from processes import BIN, CALL_SECONDS, children_of, is_running, run, wait_until
@@ -205,7 +207,8 @@ def test_a_fault_in_a_step_of_a_checkpoint(scene, straight, step, what):
 
 
 @pytest.mark.parametrize("step,what,short", [
-    ("load", "fail", False), ("load", "kill_node", True), ("load", "kill_coordinator", False), ("open", "fail", False)])
+    ("load", "fail", False), ("load", "kill_node", True), ("load", "kill_coordinator", False), ("load", "kill_manager", False),
+    ("open", "fail", False)])
 def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
     if not short and not ALL:
         pytest.skip("a row of scripts/check container")
@@ -218,6 +221,10 @@ def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
         if what == "kill_node":
             os.kill(scene.job.nodes()[-1], signal.SIGKILL)
             scene.hooks.go_on()
+        elif what == "kill_manager":
+            scene.kill_manager()
+            run(BIN / "stdchk", "recover", "--pool", scene.pool.state)
+            scene.recovers = False
         else:
             scene.orphans = scene.job.nodes()
             scene.job.process.kill()
@@ -256,3 +263,35 @@ def test_a_full_pool_costs_the_checkpoint_and_not_the_job(tmp_path, base):
     finally:
         job.end()
         pool.down()
+
+
+@pytest.mark.skipif(not ALL, reason="a part of scripts/check container")
+def test_a_full_drain_directory_costs_nothing_of_the_job_and_gets_no_half_set(tmp_path, base):
+    with file_systems.tmpfs(tmp_path, "24m") as point:
+        drain = point / "drain"
+        drain.mkdir()
+        pool = Pool(tmp_path, "--drain", drain)
+        job = Job(pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--", "mpiexec.mpich", "-n", "3",
+                  "/opt/stdchk-test/ring-mpich", "400", "16")
+        try:
+            for turn in (1, 2):
+                job.wait_for(f"round {20 * turn}")
+                assert job.checkpoint() == f"{job.name}.*.T{turn}"
+
+            def failed():
+                told = run(BIN / "stdchk", "status", "--json", "--pool", pool.state).stdout
+                return json.loads(told)["pool"]["drain_failed_files"]
+            job.kill()
+            wait_until(lambda: failed() > 0, "the drain's failure in the status", 40)
+            again = Job(pool, base, job.name, job.name, command="restart")
+            try:
+                assert again.wait(2 * CALL_SECONDS) == 0, again.err
+                assert "runs again from set T2" in again.err and "400 lines" in again.result()
+            finally:
+                again.end()
+            newest = next(each for each in pool.sets(job.name) if each["latest"])
+            assert newest["complete"] and newest["images"] == 5 and not newest["drained"]
+            assert not os.path.lexists(drain / job.name / "latest"), "no set is whole there"
+        finally:
+            job.end()
+            pool.down()

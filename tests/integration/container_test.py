@@ -202,6 +202,50 @@ def test_the_calls_of_c_and_python_ask_for_a_checkpoint_too(pool, base):
     assert "FileNotFoundError" in outside.stderr
 
 
+def test_all_that_a_program_holds_is_there_after_a_restart(pool, base):
+    """Sockets, terminals, shared memory, signals, timers, threads, OpenMP, removed files of the base: container/things.c."""
+    folder = base.root / "opt" / "stdchk-test"
+    lower = folder / "lower"
+    (lower / "folder").mkdir(parents=True, exist_ok=True)
+    for name in ("gone", "kept", "folder/old"):
+        (lower / name).touch()
+    shutil.copy(ROOT / "tests" / "integration" / "container" / "things.c", folder)
+    run("chroot", base.root, "gcc", "-O2", "-fopenmp", "-pthread", "-Wall", "-Wextra", "-Werror", "-o",
+        "/opt/stdchk-test/things", "/opt/stdchk-test/things.c")
+    words = ("-n", 1, "--", "/opt/stdchk-test/things", "200")
+    with job(pool, base, *words) as straight:
+        assert straight.wait() == 0, f"{straight.out}\n{straight.err}"
+    with job(pool, base, *words) as first:
+        for mark in ("round 20", "round 40"):
+            first.wait_for(mark)
+            first.checkpoint()
+        first.wait_for("round 60")
+        assert "LOST" not in first.out, "a checkpoint changes nothing"
+        first.kill()
+        with job(pool, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 0, f"{second.out}\n{second.err}"
+    assert second.result() == straight.result() and "round 0" not in second.out
+    assert (lower / "gone").exists() and (lower / "folder" / "old").exists(), "the base did not change"
+
+
+@pytest.mark.skipif(not os.environ.get("STDCHK_TEST_CONTAINER"), reason="a part of scripts/check container")
+@pytest.mark.parametrize("launcher", [
+    "mpiexec.mpich", "mpiexec.openmpi --map-by node:OVERSUBSCRIBE --mca btl self,sm,tcp"])
+def test_ranks_that_share_a_container_talk_by_shared_memory_and_are_restarted(pool, base, launcher):
+    ring_of = "ring-mpich" if "mpich" in launcher else "ring-openmpi"
+    words = ("-n", 2, "--nodes", 2, "--", *launcher.split(), "-n", "4", f"/opt/stdchk-test/{ring_of}", "150", "8")
+    with job(pool, base, *words) as straight:
+        assert straight.wait() == 0, straight.err
+    with job(pool, base, *words) as first:
+        first.wait_for("round 20")
+        first.checkpoint()
+        first.wait_for("round 40")
+        first.kill()
+        with job(pool, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 0, second.err
+    assert second.result() == straight.result() and "150 lines" in second.result()
+
+
 def test_an_oci_bundle_is_a_base_file_system(pool, base, tmp_path):
     bundle = tmp_path / "bundle"
     bundle.mkdir()
