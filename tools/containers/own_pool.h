@@ -8,7 +8,7 @@
 
 namespace stdchk::tools {
 
-/// How a job has ended, for the pool that was brought up for it.
+/// A JobEnd tells an OwnPool how its job has ended.
 struct JobEnd {
   int status = 0;
   bool has_set = false;  ///< the pool has a complete set of the job

@@ -2,8 +2,8 @@
 // "round N", and at the end RESULT with what depends on all rounds. The first thing that is not as the
 // program left it is named by "LOST ...", and the exit status is 1.
 //
-// The base file system has the folder `kLower`: the program removes a file and replaces a folder there, so
-// the container's changes have a whiteout and an opaque folder.
+// The program removes a file of the base file system, and replaces a folder, below LOWER. So the
+// container's changes have a whiteout and an opaque folder.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
