@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import time
 import uuid
 
@@ -77,12 +78,12 @@ class Hooks:
 class Scene:
     """A job with one complete set, on two nodes and a spare node. A test disturbs its next set or restart."""
 
-    def __init__(self, folder, base):
+    def __init__(self, folder, base, rounds=160):
         self.base = base
         self.pool = Pool(folder)
         self.hooks = Hooks(folder, base)
         self.job = Job(self.pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--nodes", 3, "--spares", 1, "--lease", 2,
-                       "--", "mpiexec.mpich", "-n", "3", "/opt/stdchk-test/ring-mpich", "160", "4",
+                       "--", "mpiexec.mpich", "-n", "3", "/opt/stdchk-test/ring-mpich", str(rounds), "4",
                        environment=self.hooks.environment)
 
     def begin(self):
@@ -232,6 +233,29 @@ def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
             scene.restart()
     check_end(scene, straight)
     assert scene.hooks.taken(step), "the step was never reached"
+
+
+def test_an_evacuation_waits_for_the_set_that_is_under_way(tmp_path, base):
+    scene = Scene(tmp_path, base, rounds=1500)
+    try:
+        scene.begin()
+        scene.hooks.expect("store")
+        scene.want_checkpoint()
+        scene.hooks.reached()
+        moves = subprocess.Popen([BIN / "stdchk", "evacuate", "--job", scene.job.name, "node1"], env=scene.job.environment,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            moves.wait(1)
+        scene.hooks.go_on()
+        said, _ = moves.communicate(timeout=CALL_SECONDS)
+        assert moves.returncode == 0 and "no container is left on node1" in said, said
+        assert next(node["boxes"] for node in scene.job.status()["nodes"] if node["host"] == "node1") == []
+        assert scene.job.wait(2 * CALL_SECONDS) == 0, scene.job.err
+        assert "1500 lines" in scene.job.result() and "is cancelled" not in scene.job.err
+        newest = next(each for each in scene.pool.sets(scene.job.name) if each["latest"])
+        assert newest["timestep"] == 3, "the first set, the one that was stored, and that of the evacuation"
+    finally:
+        scene.end()
 
 
 def test_a_pause_of_the_whole_host_costs_no_node(scene, straight):
