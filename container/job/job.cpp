@@ -334,6 +334,10 @@ void Job::restart(Time now, const std::string& why) {
       newest_ != set_) {
     actions_.emplace_back(DropAction{set_});
     actions_.emplace_back(CheckpointAction{set_, false, why, {}, {}});
+  } else if (sequence_ && sequence_->kind == Kind::kEvacuate) {
+    // The set is complete. The restart from it leaves the evacuated node, too.
+    const Duration took = now - sequence_->began;
+    actions_.emplace_back(CheckpointAction{set_, true, {}, took, took});
   }
   // Nodes that are lost while the old containers are removed cost no further restart.
   const bool same = sequence_ && sequence_->kind == Kind::kRestart && sequence_->at == 0;
