@@ -124,6 +124,16 @@ class Scene:
         self.hooks.go_on()
         self.restart()
 
+    def stop_coordinator(self):
+        """Stops the coordinator for longer than the lease of the nodes. No node is left when it runs again, so the job ends."""
+        self.orphans = [self.daemon(number) for number in range(3)]
+        os.kill(self.job.process.pid, signal.SIGSTOP)
+        self.hooks.go_on()
+        wait_until(lambda: not any(is_running(pid) for pid in self.orphans), "the nodes end with their lease")
+        os.kill(self.job.process.pid, signal.SIGCONT)
+        assert self.job.wait() == 2 and "no node is left" in self.job.err, self.job.err
+        self.restart()
+
     def kill_manager(self):
         manager = int(run("pgrep", "-f", f"stdchk-manager.*{self.pool.state}").stdout.split()[0])
         os.kill(manager, signal.SIGKILL)
@@ -187,7 +197,8 @@ TABLE = [
     ("open", "kill_node", False), ("store", "kill_node", False),
     ("lock", "stop_node", False), ("save", "stop_node", True), ("store", "stop_node", False),
     ("lock", "kill_coordinator", False), ("save", "kill_coordinator", True), ("open", "kill_coordinator", False),
-    ("store", "kill_coordinator", False), ("store", "kill_manager", False), ("save", "kill_manager", False),
+    ("store", "kill_coordinator", False), ("save", "stop_coordinator", False), ("store", "kill_manager", False),
+    ("save", "kill_manager", False),
 ]
 
 
