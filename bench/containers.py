@@ -10,8 +10,11 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 import uuid
 
@@ -22,9 +25,9 @@ MIB = 1 << 20
 COPIES = (1, 2, 3)
 
 RATIOS = ["save: share of the pause", "4 ranks of * MiB: lazy restart", "TCP, one stream: in containers",
-          "MPI ring beside *: in containers"]
+          "MPI ring beside *: in containers", "CRIU *: pause", "HPL, *", "OpenMP, *"]
 FIGURES = ["4 ranks of * MiB: pause", "4 ranks of * MiB: complete", "4 ranks of * MiB: restart", "* ranks of 16 MiB: pause",
-           "saved by naming, second set", "set every * s: slow-down", "* copies, set every * s: slow-down",
+           "* ranks of * MiB: changes of files", "saved by naming, second set", "set every * s: slow-down", "* copies, set every * s: slow-down",
            "quiesce: share of the pause", "open and resume: share of the pause", "TCP, time for a byte *", "fio, *"]
 
 
@@ -56,27 +59,32 @@ class Bench:
         finally:
             pool.down()
 
-    @contextlib.contextmanager
     def job(self, pool, ranks, mib, rounds, *options):
-        job = self.boxes.Job(pool, self.base, f"b{uuid.uuid4().hex[:8]}", "-n", ranks, *options, "--", "mpiexec.mpich", "-n",
-                             str(ranks), "/opt/stdchk-test/ring-mpich", str(rounds), str(mib))
+        return self.words(pool, ranks, f"mpiexec.mpich -n {ranks} /opt/stdchk-test/ring-mpich {rounds} {mib}", *options)
+
+    @contextlib.contextmanager
+    def words(self, pool, ranks, words, *options):
+        """A job with the program `words`, without quotes in it."""
+        job = self.boxes.Job(pool, self.base, f"b{uuid.uuid4().hex[:8]}", "-n", ranks, *options, "--", *words.split())
         try:
             yield job
         finally:
             job.end()
 
     def sets(self, pool, ranks, mib, count):
-        """Returns the figures of `count` checkpoints, and the time in ms of a restart of the newest."""
+        """Returns the figures of `count` checkpoints, the time in ms of a restart of the newest, and the MiB of its changes
+        of files."""
         with self.job(pool, ranks, mib, 100_000, "--nodes", 2) as job:
             job.wait_for("round 20", seconds=120)
             for _ in range(count):
                 job.checkpoint()
             taken = job.status()["checkpoints"]
+            changes = changes_mib(pool, job)
             job.kill()
             again = self.boxes.Job(pool, self.base, job.name, job.name, command="restart")
             try:
                 again.wait_for("runs again from set", "err", 120)
-                return taken, int(re.search(r"runs again from set T\d+, (\d+) ms", again.err)[1])
+                return taken, int(re.search(r"runs again from set T\d+, (\d+) ms", again.err)[1]), changes
             finally:
                 again.end()
 
@@ -92,16 +100,29 @@ class Bench:
             return time.monotonic() - began, [int(ms) for ms in re.findall(r"stood still for (\d+) ms", job.err)]
 
 
+def changes_mib(pool, job):
+    """The upper folders of the overlays in the job's newest set, in MiB."""
+    folder = pool.mount / job.name
+    newest = max(int(path.name.rpartition(".T")[2]) for path in folder.glob(f"{job.name}.N0.T*"))
+    size = 0
+    for path in folder.glob(f"{job.name}.N*.T{newest}"):
+        if ".N0." not in path.name:
+            with tarfile.open(path) as archive:
+                size += archive.getmember("upper.tar").size
+    return size / MIB
+
+
 def costs(report, bench):
     count = 2 if bench.quick else 4
     shares = {"quiesce": [], "save": [], "open and resume": []}
     for ranks, mib in [(4, size) for size in (8, 64, 192)] + [(number, 16) for number in (2, 8, 16)]:
         with bench.pool() as pool:
-            taken, restart = bench.sets(pool, ranks, mib, count)
+            taken, restart, changes = bench.sets(pool, ranks, mib, count)
         name = f"{ranks} ranks of {mib} MiB"
         report.add(f"{name}: pause", Series([one["pause_ms"] for one in taken], "ms"))
         report.add(f"{name}: complete", Series([one["complete_ms"] for one in taken], "ms"))
         report.add(f"{name}: images", Series([one["image_bytes"] / MIB for one in taken], "MiB"))
+        report.add(f"{name}: changes of files", Series([changes], "MiB"))
         report.add(f"{name}: restart", Series([restart], "ms"))
         for one in taken:
             steps = one["steps_ms"]
@@ -173,6 +194,85 @@ def lazy_restart(report, bench):
                     again.kill()
     report.add(f"{ranks} ranks of {mib} MiB: lazy restart", Series(times[True], "ms"), "restart with all memory",
                Series(times[False], "ms"))
+
+
+HELD = "import os, sys, time; held = os.urandom(192 << 20); open(sys.argv[1], 'w').close(); time.sleep(10_000)"
+
+
+class Saving:
+    """Saves a new process of 192 MiB by CRIU. `near` is a folder in memory, `far` a folder in the pool's mount. A way of
+    saving returns the ms of the dump, and the ms until the images are in the pool."""
+
+    PORT = 7300
+
+    def __init__(self, criu, near, far):
+        self.criu, self.near, self.far = criu, near, far
+
+    def save(self, way):
+        with tempfile.TemporaryDirectory() as folder:
+            ready = pathlib.Path(folder) / "ready"
+            process = subprocess.Popen([sys.executable, "-c", HELD, ready], cwd="/", start_new_session=True, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                while not ready.exists():
+                    time.sleep(0.02)
+                began = time.monotonic()
+                dumped = way(process.pid)
+                return 1e3 * (dumped - began), 1e3 * (time.monotonic() - began)
+            finally:
+                process.kill()
+                process.wait()
+
+    def by_memory(self, pid):
+        self._dump(pid, self.near)
+        dumped = time.monotonic()
+        subprocess.run(["tar", "--create", "--blocking-factor", "2048", "--file", self.far / "image", "--directory", self.near, "."],
+                       check=True)
+        return dumped
+
+    def into_the_mount(self, pid):
+        self._dump(pid, self.far)
+        return time.monotonic()
+
+    def by_page_server(self, pid):
+        server = subprocess.Popen([self.criu, "page-server", "--images-dir", self.far, "--address", "127.0.0.1", "--port",
+                                   str(self.PORT)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            while not subprocess.run(["ss", "-Hltn", f"sport = :{self.PORT}"], capture_output=True, check=True).stdout:
+                if server.poll() is not None:
+                    raise Failure("CRIU's page server has ended")
+                time.sleep(0.01)
+            self._dump(pid, self.near, "--page-server", "--address", "127.0.0.1", "--port", str(self.PORT))
+            server.wait(60)
+        finally:
+            server.kill()
+        return time.monotonic()
+
+    def _dump(self, pid, folder, *options):
+        done = subprocess.run([self.criu, "dump", "--tree", str(pid), "--images-dir", folder, "--leave-running", "-v1", *options],
+                              capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode != 0:
+            raise Failure(f"CRIU cannot dump: {done.stdout}{done.stderr}")
+
+
+def ways_of_saving(report, bench):
+    """Compares the ways of CRIU's images into the pool: by way of memory, as jobs do, and two direct ones."""
+    ways = ("by_memory", "into_the_mount", "by_page_server")
+    times = {way: [] for way in ways}
+    with bench.pool() as pool:
+        for turn in range(1 if bench.quick else 3):
+            for way in ways:
+                near, far = pathlib.Path(tempfile.mkdtemp(dir="/dev/shm")), pool.mount / f"{way}-{turn}"
+                far.mkdir()
+                try:
+                    saving = Saving(bench.base.criu, near, far)
+                    times[way].append(saving.save(getattr(saving, way)))
+                finally:
+                    shutil.rmtree(near)
+    dumps = {way: Series([each[0] for each in taken], "ms") for way, taken in times.items()}
+    report.add("CRIU straight into the mount: pause", dumps["into_the_mount"], "by way of memory", dumps["by_memory"])
+    report.add("CRIU by its page server into the mount: pause", dumps["by_page_server"], "by way of memory", dumps["by_memory"])
+    report.add("by way of memory: in the pool", Series([each[1] for each in times["by_memory"]], "ms"))
 
 
 PING_PONG = """
@@ -250,6 +350,54 @@ root=$1/root && shift && exec chroot "$root" "$@"
         return time.monotonic() - began
 
 
+OPEN_MP = """
+#include <omp.h>
+#include <stdio.h>
+static double held[1 << 20];
+int main(void) {
+  const double began = omp_get_wtime();
+  for (int turn = 0; turn < 1000; turn++) {
+#pragma omp parallel for num_threads(2)
+    for (int i = 0; i < 1 << 20; i++) held[i] = held[i] * 0.999999 + turn;
+  }
+  printf("VALUE %f\\n", omp_get_wtime() - began);
+  return held[7] < 0;
+}
+"""
+HPL = """
+cd /tmp && cp /opt/stdchk-test/hpccinf.txt . && hpcc >/dev/null 2>&1 || exit 1
+[ "$OMPI_COMM_WORLD_RANK" != 0 ] || awk -F= '/^HPL_Tflops=/ { print "VALUE", 1000 * $2 }' hpccoutf.txt
+"""
+
+
+def programs_against_bare(report, bench, bare):
+    """Compares HPL of hpcc (Open MPI over TCP), and a program with two threads of OpenMP."""
+    made = subprocess.run([bench.boxes.TRIXIE, "--with", "hpcc"], capture_output=True, text=True, timeout=1200, check=False)
+    if made.returncode != 0:
+        raise Failure(made.stderr)
+    from container_programs_test import hpl_input  # noqa: PLC0415
+
+    folder = bench.base.root / "opt" / "stdchk-test"
+    for name, text in (("hpccinf.txt", hpl_input(bench.base.root)), ("hpl_value.sh", HPL), ("open_mp.c", OPEN_MP)):
+        (folder / name).write_text(text)
+    bench.boxes.run("chroot", bench.base.root, "gcc", "-O2", "-fopenmp", "-o", "/opt/stdchk-test/open_mp",
+                    "/opt/stdchk-test/open_mp.c")
+    as_root = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+    hpl = "mpiexec.openmpi {} -n 3 sh /opt/stdchk-test/hpl_value.sh"
+    cases = [("HPL", "Gflop/s", 3, f"{as_root} " + hpl.format("--map-by :OVERSUBSCRIBE --mca btl tcp,self"), hpl.format("")),
+             ("OpenMP, two threads", "s", 1, "/opt/stdchk-test/open_mp", "/opt/stdchk-test/open_mp")]
+    with bench.pool() as pool:
+        for name, unit, ranks, outside, inside in cases:
+            values = {"bare": [], "contained": []}
+            for _ in range(1 if bench.quick else 3):
+                values["bare"] += bare.values(outside)
+                with bench.words(pool, ranks, inside) as job:
+                    if job.wait(300) != 0:
+                        raise Failure(job.err)
+                    values["contained"] += [float(value) for value in re.findall(r"^VALUE (\S+)", job.out, re.MULTILINE)]
+            report.add(f"{name}, in containers", Series(values["contained"], unit), "bare", Series(values["bare"], unit))
+
+
 def against_bare(report, bench):
     """Compares containers with processes on the same machine, as section 4 of the paper does."""
     made = subprocess.run([bench.boxes.TRIXIE, "--with", "perf"], capture_output=True, text=True, timeout=1200, check=False)
@@ -280,12 +428,14 @@ def against_bare(report, bench):
     for tcp, ceiling in ((True, "bare, over TCP"), (False, "bare, over shared memory")):
         report.add(f"MPI ring beside {ceiling}: in containers", Series(contained, "s"), ceiling,
                    Series([bare.ring_seconds(3, 32, rounds, tcp) for _ in range(turns)], "s"))
+    programs_against_bare(report, bench, bare)
 
 
 def measure(report, folder, quick):
     bench = Bench(pathlib.Path(folder), quick)
     costs(report, bench)
     naming(report, bench)
+    ways_of_saving(report, bench)
     lazy_restart(report, bench)
     against_bare(report, bench)
     slow_down(report, bench)

@@ -391,6 +391,10 @@ void describe(Options& options, RestartOptions& restart) {
       .flag("--lazy", restart.lazy,
             "load memory while a job of stdchk run goes on, and first the pages it touches")
       .command_line_only();
+  options
+      .count("--nodes", restart.nodes, 0, 64,
+             "run a job of stdchk run on that many daemons on this host; 0: where it ran")
+      .command_line_only();
   add_nodes(options, restart);
   options
       .text("--load", restart.load, "RANK,...",
@@ -511,6 +515,10 @@ void describe(Options& options, DoctorOptions& doctor) {
 
 void describe(Options& options, RunOptions& run) {
   add_pool(options, run.pool);
+  options
+      .text("--up", run.up, "OPTIONS",
+            "bring a pool up for this job by stdchk up OPTIONS, and take it down at the end")
+      .command_line_only();
   options.text("--name", run.name, "JOB", "name of the job; default: a new name")
       .command_line_only();
   options.count("-n,--ranks", run.ranks, 1, 4096, "containers, one for each rank")
@@ -537,7 +545,7 @@ void describe(Options& options, RunOptions& run) {
   options.text("--policy", run.policy, "KEY=VALUE,...",
                "policy of the job's sets, such as copies=2; default: keep=2");
   options.flag("--lazy", run.lazy,
-               "after a restart, load memory while the job runs, and first the pages it touches");
+               "at each restart, also after a lost node, load memory while the job runs");
   options.text("--root", run.root, "DIR",
                "base file system of the containers, or an OCI bundle, the same on all nodes");
   options.text("--criu", run.criu, "PROGRAM", "the program that saves processes");

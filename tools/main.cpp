@@ -205,6 +205,29 @@ class Subcommands {
 struct NoOptions {};
 void describe(Options& /*options*/, NoOptions& /*none*/) {}
 
+/// Changes `job`, as it was started, to what the command line of `restart` says.
+Outcome<void> change_job(const RestartOptions& restart, RunOptions& job) {
+  if (!restart.to.empty() || !restart.run.empty() || !restart.load.empty() || restart.ranks > 0 ||
+      !restart.command.empty()) {
+    return problem(
+        "{} is a job of stdchk run: its restart takes no program, and none of --to, --run, --load, "
+        "--rank and --ranks",
+        restart.path);
+  }
+  const bool on_hosts = !restart.hosts.empty(), here = restart.nodes > 0;
+  if ((restart.job && (on_hosts || here)) || (on_hosts && here)) {
+    return problem("--nodes, --hosts and --job exclude each other");
+  }
+  job.set = restart.set;
+  job.lazy = job.lazy || restart.lazy;
+  if (!restart.remote_shell.empty()) job.hosts.remote_shell = restart.remote_shell;
+  if (!restart.job && !on_hosts && !here) return {};
+  job.hosts.in_job = restart.job;
+  job.hosts.file = restart.hosts;
+  job.hosts.nodes = std::max(restart.nodes, 1U);
+  return {};
+}
+
 /// Adds the commands that read, drain, verify and load files.
 void add_files(Subcommands& commands, const std::string& invoked_as) {
   commands.add<ListOptions>("ls", "Lists files; with -l their versions and places.", run_list);
@@ -228,14 +251,12 @@ void add_files(Subcommands& commands, const std::string& invoked_as) {
       "restart", "Loads each rank's image, and waits until all ranks have their images.",
       [invoked_as](auto& restart) {
         RunOptions job;
-        const bool is_job = find_job(restart.path, job);
-        if (!is_job && restart.lazy) {
-          return complain("--lazy: " + restart.path + " is no job of stdchk run on this host");
+        if (!find_job(restart.path, job)) {
+          if (!restart.lazy && restart.nodes == 0) return run_restart(restart, invoked_as);
+          return complain(fmt::format("{}: {} is no job of stdchk run on this host",
+                                      restart.lazy ? "--lazy" : "--nodes", restart.path));
         }
-        if (!is_job) return run_restart(restart, invoked_as);
-        job.set = restart.set;
-        job.lazy = job.lazy || restart.lazy;
-        if (!restart.hosts.empty()) job.hosts.file = restart.hosts;
+        if (auto placed = change_job(restart, job); !placed) return complain(placed.error().text);
         return run_job(job, invoked_as);
       });
 }

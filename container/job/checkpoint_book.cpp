@@ -40,7 +40,16 @@ std::vector<CheckpointBook::Done> CheckpointBook::take_answered(SetId set) {
 }
 
 std::vector<CheckpointBook::Done> CheckpointBook::take_all() {
-  return take_answered(std::numeric_limits<SetId>::max());
+  auto all = take_answered(std::numeric_limits<SetId>::max());
+  while (auto move = take_move()) all.push_back(std::move(move->done));
+  return all;
+}
+
+std::optional<CheckpointBook::Move> CheckpointBook::take_move() {
+  if (moves_.empty()) return std::nullopt;
+  Move oldest = std::move(moves_.front());
+  moves_.erase(moves_.begin());
+  return oldest;
 }
 
 }  // namespace stdchk::container

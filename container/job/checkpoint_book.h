@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "container/description/description.h"
@@ -56,7 +58,17 @@ class CheckpointBook {
   bool has_waiting() const { return !waiting_.empty(); }
   /// Takes out, in their order, those that `set` answers.
   std::vector<Done> take_answered(SetId set);
+  /// Takes out the callbacks of all requests, those of evacuations, too.
   std::vector<Done> take_all();
+  /// A Move waits until it may begin: it takes the containers of `node` to other nodes.
+  struct Move {
+    NodeId node = 0;
+    Done done;
+  };
+  void want_move(NodeId node, Done done) { moves_.push_back({node, std::move(done)}); }
+  /// Takes out the oldest one.
+  std::optional<Move> take_move();
+  bool has_moves() const { return !moves_.empty(); }
 
  private:
   struct Waiter {
@@ -69,6 +81,7 @@ class CheckpointBook {
   std::vector<CheckpointFigures> figures_;
   bool wanted_ = false;
   std::vector<Waiter> waiting_;
+  std::vector<Move> moves_;
 };
 
 }  // namespace stdchk::container

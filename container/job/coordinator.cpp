@@ -299,6 +299,7 @@ void Coordinator::want_checkpoint(Done done) {
 }
 
 void Coordinator::begin_checkpoint() {
+  if (begin_evacuation()) return;
   // The set describes the commands of each container at the stop. So no command is under way now.
   if (!book_.wanted() || tells_ > 0 || !job_.running() || job_.storing()) return;
   book_.clear_wish();
@@ -309,17 +310,27 @@ void Coordinator::begin_checkpoint() {
 }
 
 void Coordinator::want_evacuation(const std::string& host, Done done) {
+  if (job_.ended()) return done(problem("the job has ended"));
   NodeId node = 0;
   while (node < settings_.nodes.size() && settings_.nodes[node].host != host) ++node;
   if (node == settings_.nodes.size()) return done(problem("the job has no node " + host));
-  book_.begin();
-  if (tells_ > 0 || !job_.want_evacuation(reactor_.clock().now(), node)) {
-    return done(problem(
-        "nothing of the job runs there, no other node is left, or a checkpoint is under way"));
+  book_.want_move(node, std::move(done));
+  (void)begin_evacuation();
+}
+
+bool Coordinator::begin_evacuation() {
+  if (!book_.has_moves() || tells_ > 0 || !job_.running() || job_.storing()) return false;
+  auto move = book_.take_move();
+  if (!job_.want_evacuation(reactor_.clock().now(), move->node)) {
+    move->done(problem(fmt::format("nothing of the job runs on {}, or no other node is left",
+                                   host_of(move->node))));
+    return false;
   }
+  book_.begin();
   book_.add(describe_set());
-  book_.wait(job_.saving(), std::move(done));
+  book_.wait(job_.saving(), std::move(move->done));
   act();
+  return true;
 }
 
 void Coordinator::want_end(std::uint32_t status, const std::string& why) {

@@ -79,6 +79,7 @@ class Coordinator {
   using Done = CheckpointBook::Done;
   /// Saves the job as soon as it runs and no other set is under way.
   void want_checkpoint(Done done);
+  /// Moves the containers of that host as soon as the job runs and no set is under way.
   void want_evacuation(const std::string& host, Done done);
   void want_end(std::uint32_t status, const std::string& why);
 
@@ -113,6 +114,8 @@ class Coordinator {
   SetId next_set() const { return job_.saving() + 1; }
   void answer_waiting(const CheckpointAction& action);
   void begin_checkpoint();
+  /// Whether an evacuation was wanted and has begun.
+  bool begin_evacuation();
   void schedule_checkpoint();
   NetworkDescription network_for(NodeId node) const;
   void prepare(NodeId node, std::function<void(const Outcome<void>& prepared)> done);

@@ -185,6 +185,7 @@ void Job::on_committed(Time now, SetId set, const std::string& error) {
   if (!sequence_ || sequence_->stages[sequence_->at].step != kCommit) return;
   if (!error.empty()) return fail(now, "the description cannot be written: " + error);
   newest_ = set;
+  evacuated_.insert(sequence_->leaving);
   next_stage(now);
 }
 
@@ -293,12 +294,22 @@ bool Job::want_evacuation(Time now, NodeId node) {
   }
   ++set_;
   run(now, Kind::kEvacuate, std::move(steps));
+  sequence_->leaving = node;
   sequence_->placement_after = std::move(after);
   return true;
 }
 
+/// Places containers of nodes that are not alive, evacuated, or in `without`. Evacuated nodes are used
+/// only if no other node is left.
+bool Job::place(std::map<BoxId, NodeId>& placement, std::set<NodeId> without) const {
+  const std::set<NodeId> asked = without;
+  without.insert(evacuated_.begin(), evacuated_.end());
+  return place_on(placement, without) || place_on(placement, asked);
+}
+
 /// Places the containers of nodes that are not alive, or in `without`, on nodes with the fewest.
-bool Job::place(std::map<BoxId, NodeId>& placement, const std::set<NodeId>& without) const {
+/// Changes nothing when it returns false.
+bool Job::place_on(std::map<BoxId, NodeId>& placement, const std::set<NodeId>& without) const {
   std::map<NodeId, std::size_t> load;
   for (const NodeId node : alive_) {
     if (without.count(node) == 0) load[node] = 0;
@@ -323,6 +334,10 @@ void Job::restart(Time now, const std::string& why) {
       newest_ != set_) {
     actions_.emplace_back(DropAction{set_});
     actions_.emplace_back(CheckpointAction{set_, false, why, {}, {}});
+  } else if (sequence_ && sequence_->kind == Kind::kEvacuate) {
+    // The set is complete. The restart from it leaves the evacuated node, too.
+    const Duration took = now - sequence_->began;
+    actions_.emplace_back(CheckpointAction{set_, true, {}, took, took});
   }
   // Nodes that are lost while the old containers are removed cost no further restart.
   const bool same = sequence_ && sequence_->kind == Kind::kRestart && sequence_->at == 0;

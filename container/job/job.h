@@ -103,8 +103,9 @@ class Job {
   void on_program_ended(Time now, std::uint32_t status);
   /// Ignored while a checkpoint is under way. Answered by a CheckpointAction.
   void want_checkpoint(Time now);
-  /// Moves the node's containers to other nodes. Returns false when no other node is left, or a
-  /// sequence of steps is under way.
+  /// Moves the node's containers to other nodes. From then on the node gets containers only if no
+  /// other node is left. Returns false when no other node is left, or a sequence of steps is under
+  /// way.
   bool want_evacuation(Time now, NodeId node);
   void want_end(Time now, std::uint32_t status, const std::string& why);
   void on_time(Time now);
@@ -136,7 +137,8 @@ class Job {
     Time deadline{};
     Time not_before{};  ///< restart: when the containers of lost nodes have surely ended
     Time began{};
-    /// Evacuation: where containers are from the load on.
+    /// Evacuation: the node that containers leave, and where they are from the load on.
+    NodeId leaving{};
     std::map<BoxId, NodeId> placement_after;
   };
   struct Store {
@@ -160,7 +162,8 @@ class Job {
   void begin_store(Time now, const Sequence& done);
   void stored(Time now);
   void restart(Time now, const std::string& why);
-  bool place(std::map<BoxId, NodeId>& placement, const std::set<NodeId>& without) const;
+  bool place(std::map<BoxId, NodeId>& placement, std::set<NodeId> without) const;
+  bool place_on(std::map<BoxId, NodeId>& placement, const std::set<NodeId>& without) const;
   void drop_node(Time now, NodeId node, const std::string& why);
   void end(std::uint32_t status, const std::string& why);
   Duration limit_of(msg::NodeStep step) const;
@@ -169,6 +172,7 @@ class Job {
   const JobLimits limits_;
   std::map<BoxId, NodeId> placement_;
   std::set<NodeId> alive_;
+  std::set<NodeId> evacuated_;  ///< they get containers again only if no other node is left
   std::optional<Sequence> sequence_;
   std::optional<Store> store_;
   std::vector<Action> actions_;

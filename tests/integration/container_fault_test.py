@@ -6,14 +6,17 @@ written a plan for a step, the first script that reaches the step reports it. Th
 the fault.
 """
 
+import json
 import os
 import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import time
 import uuid
 
+import file_systems
 import pytest
 from boxes import Base, Job, Pool, why_not
 from processes import BIN, CALL_SECONDS, children_of, is_running, run, wait_until
@@ -75,12 +78,12 @@ class Hooks:
 class Scene:
     """A job with one complete set, on two nodes and a spare node. A test disturbs its next set or restart."""
 
-    def __init__(self, folder, base):
+    def __init__(self, folder, base, rounds=160):
         self.base = base
         self.pool = Pool(folder)
         self.hooks = Hooks(folder, base)
         self.job = Job(self.pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--nodes", 3, "--spares", 1, "--lease", 2,
-                       "--", "mpiexec.mpich", "-n", "3", "/opt/stdchk-test/ring-mpich", "160", "4",
+                       "--", "mpiexec.mpich", "-n", "3", "/opt/stdchk-test/ring-mpich", str(rounds), "4",
                        environment=self.hooks.environment)
 
     def begin(self):
@@ -119,6 +122,16 @@ class Scene:
         self.orphans = [self.daemon(number) for number in range(3)]
         self.job.process.kill()
         self.hooks.go_on()
+        self.restart()
+
+    def stop_coordinator(self):
+        """Stops the coordinator for longer than the lease of the nodes. No node is left when it runs again, so the job ends."""
+        self.orphans = [self.daemon(number) for number in range(3)]
+        os.kill(self.job.process.pid, signal.SIGSTOP)
+        self.hooks.go_on()
+        wait_until(lambda: not any(is_running(pid) for pid in self.orphans), "the nodes end with their lease")
+        os.kill(self.job.process.pid, signal.SIGCONT)
+        assert self.job.wait() == 2 and "no node is left" in self.job.err, self.job.err
         self.restart()
 
     def kill_manager(self):
@@ -184,7 +197,8 @@ TABLE = [
     ("open", "kill_node", False), ("store", "kill_node", False),
     ("lock", "stop_node", False), ("save", "stop_node", True), ("store", "stop_node", False),
     ("lock", "kill_coordinator", False), ("save", "kill_coordinator", True), ("open", "kill_coordinator", False),
-    ("store", "kill_coordinator", False), ("store", "kill_manager", False), ("save", "kill_manager", False),
+    ("store", "kill_coordinator", False), ("save", "stop_coordinator", False), ("store", "kill_manager", False),
+    ("save", "kill_manager", False),
 ]
 
 
@@ -205,7 +219,8 @@ def test_a_fault_in_a_step_of_a_checkpoint(scene, straight, step, what):
 
 
 @pytest.mark.parametrize("step,what,short", [
-    ("load", "fail", False), ("load", "kill_node", True), ("load", "kill_coordinator", False), ("open", "fail", False)])
+    ("load", "fail", False), ("load", "kill_node", True), ("load", "kill_coordinator", False), ("load", "kill_manager", False),
+    ("open", "fail", False)])
 def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
     if not short and not ALL:
         pytest.skip("a row of scripts/check container")
@@ -218,6 +233,10 @@ def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
         if what == "kill_node":
             os.kill(scene.job.nodes()[-1], signal.SIGKILL)
             scene.hooks.go_on()
+        elif what == "kill_manager":
+            scene.kill_manager()
+            run(BIN / "stdchk", "recover", "--pool", scene.pool.state)
+            scene.recovers = False
         else:
             scene.orphans = scene.job.nodes()
             scene.job.process.kill()
@@ -225,6 +244,29 @@ def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
             scene.restart()
     check_end(scene, straight)
     assert scene.hooks.taken(step), "the step was never reached"
+
+
+def test_an_evacuation_waits_for_the_set_that_is_under_way(tmp_path, base):
+    scene = Scene(tmp_path, base, rounds=1500)
+    try:
+        scene.begin()
+        scene.hooks.expect("store")
+        scene.want_checkpoint()
+        scene.hooks.reached()
+        moves = subprocess.Popen([BIN / "stdchk", "evacuate", "--job", scene.job.name, "node1"], env=scene.job.environment,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            moves.wait(1)
+        scene.hooks.go_on()
+        said, _ = moves.communicate(timeout=CALL_SECONDS)
+        assert moves.returncode == 0 and "no container is left on node1" in said, said
+        assert next(node["boxes"] for node in scene.job.status()["nodes"] if node["host"] == "node1") == []
+        assert scene.job.wait(2 * CALL_SECONDS) == 0, scene.job.err
+        assert "1500 lines" in scene.job.result() and "is cancelled" not in scene.job.err
+        newest = next(each for each in scene.pool.sets(scene.job.name) if each["latest"])
+        assert newest["timestep"] == 3, "the first set, the one that was stored, and that of the evacuation"
+    finally:
+        scene.end()
 
 
 def test_a_pause_of_the_whole_host_costs_no_node(scene, straight):
@@ -256,3 +298,35 @@ def test_a_full_pool_costs_the_checkpoint_and_not_the_job(tmp_path, base):
     finally:
         job.end()
         pool.down()
+
+
+@pytest.mark.skipif(not ALL, reason="a part of scripts/check container")
+def test_a_full_drain_directory_costs_nothing_of_the_job_and_gets_no_half_set(tmp_path, base):
+    with file_systems.tmpfs(tmp_path, "24m") as point:
+        drain = point / "drain"
+        drain.mkdir()
+        pool = Pool(tmp_path, "--drain", drain)
+        job = Job(pool, base, f"t{uuid.uuid4().hex[:8]}", "-n", 3, "--", "mpiexec.mpich", "-n", "3",
+                  "/opt/stdchk-test/ring-mpich", "400", "16")
+        try:
+            for turn in (1, 2):
+                job.wait_for(f"round {20 * turn}")
+                assert job.checkpoint() == f"{job.name}.*.T{turn}"
+
+            def failed():
+                told = run(BIN / "stdchk", "status", "--json", "--pool", pool.state).stdout
+                return json.loads(told)["pool"]["drain_failed_files"]
+            job.kill()
+            wait_until(lambda: failed() > 0, "the drain's failure in the status", 40)
+            again = Job(pool, base, job.name, job.name, command="restart")
+            try:
+                assert again.wait(2 * CALL_SECONDS) == 0, again.err
+                assert "runs again from set T2" in again.err and "400 lines" in again.result()
+            finally:
+                again.end()
+            newest = next(each for each in pool.sets(job.name) if each["latest"])
+            assert newest["complete"] and newest["images"] == 5 and not newest["drained"]
+            assert not os.path.lexists(drain / job.name / "latest"), "no set is whole there"
+        finally:
+            job.end()
+            pool.down()

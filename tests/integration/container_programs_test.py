@@ -5,12 +5,13 @@ result of an undisturbed run. `scripts/check container` runs them; they need pac
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 
 import pytest
 from boxes import TRIXIE, Base, Pool, job, why_not
-from processes import run
+from processes import ROOT, run
 
 REASON = why_not() or (None if os.environ.get("STDCHK_TEST_CONTAINER") else "a part of scripts/check container")
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -130,7 +131,7 @@ class Programs(Base):
     """The base with the packages and the files of the programs."""
 
     def __init__(self):
-        wanted = [word for name in ("lammps", "gromacs", "hpcc", "servers") for word in ("--with", name)]
+        wanted = [word for name in ("lammps", "gromacs", "hpcc", "servers", "g++") for word in ("--with", name)]
         made = subprocess.run([TRIXIE, *wanted], capture_output=True, text=True, timeout=1800, check=False)
         if made.returncode != 0:
             pytest.skip(made.stderr.strip().splitlines()[-1])
@@ -139,6 +140,9 @@ class Programs(Base):
         for name, text in FILES.items():
             (self.folder / name).write_text(text)
         (self.folder / "hpccinf.txt").write_text(hpl_input(self.root))
+        shutil.copytree(ROOT / "examples" / "heat", self.folder / "examples" / "heat", dirs_exist_ok=True)
+        run("chroot", self.root, "sh", "-c", "cd /opt/stdchk-test && mpicxx.mpich -std=c++20 -O2 -I. -o heat examples/heat/*.cpp",
+            seconds=300)
         run("chroot", self.root, "sh", "-c", "cd /opt/stdchk-test && rm -f water.gro && gmx -quiet solvate -cs spc216 -box "
             "1.9 1.9 1.9 -o water.gro -p water.top && gmx -quiet grompp -f water.mdp -c water.gro -p water.top -o water.tpr "
             "-po mdout.mdp -maxwarn 5", seconds=300)
@@ -172,10 +176,16 @@ def of_result(text):
     return re.findall(r"^RESULT .*", text, re.MULTILINE)
 
 
+def of_heat(text):
+    return re.findall(r"^result step=.*", text, re.MULTILINE)
+
+
 PROGRAMS = {
     "lammps": (mpi("lmp", "-in", "/opt/stdchk-test/melt.in", "-log", "none", "-var", "steps", "800"), of_lammps),
     "gromacs": (mpi("sh", "/opt/stdchk-test/gromacs.sh"), of_result),
     "hpl": (mpi("sh", "/opt/stdchk-test/hpl.sh"), of_result),
+    "heat": (["-n", RANKS, "--", "mpiexec.mpich", "-n", str(RANKS), "/opt/stdchk-test/heat", "--cells", "96", "--steps", "5000"],
+             of_heat),
     "mpi4py": (mpi("python3", "/opt/stdchk-test/sum.py", "300"), of_result),
     "redis": (alone("sh", "/opt/stdchk-test/redis.sh", "200"), of_result),
     "postgresql": (alone("sh", "/opt/stdchk-test/postgres.sh", "100"), of_result),

@@ -66,6 +66,23 @@ def test_a_job_that_was_saved_and_killed_has_the_result_of_an_undisturbed_run(po
     assert len(rounds) >= 9
 
 
+def test_a_restart_may_have_other_nodes_and_refuses_what_is_for_folders(pool, base):
+    with job(pool, base, "-n", 3, "--nodes", 3, "--spares", 1, *ring("mpich", "200", "4")) as first:
+        first.wait_for("round 20")
+        first.checkpoint()
+        first.kill()
+        for name, words, says in ((first.name, ("--nodes", 2, "--job"), "exclude each other"),
+                                  (first.name, ("--to", "/tmp"), "takes no program, and none of --to"),
+                                  (pool.mount / first.name, ("--nodes", 2), "is no job of stdchk run on this host")):
+            done = run(BIN / "stdchk", "restart", name, *words, env=first.environment, check=False)
+            assert done.returncode == 2 and says in done.stderr
+        with job(pool, base, first.name, "--nodes", 1, command="restart", name=first.name) as second:
+            second.wait_for("runs again from set T1", "err")
+            assert [len(node["boxes"]) for node in second.status()["nodes"]] == [4], "one node has all containers"
+            assert second.wait() == 0, second.err
+    assert "200 lines" in second.result()
+
+
 def test_a_lazy_restart_has_the_result_and_its_next_set_has_all_memory(pool, base):
     with job(pool, base, "-n", 3, "--nodes", 2, *ring("mpich", "200", "32")) as straight:
         assert straight.wait() == 0, straight.err
@@ -86,6 +103,29 @@ def test_a_lazy_restart_has_the_result_and_its_next_set_has_all_memory(pool, bas
                 assert third.wait() == 0, third.err
     assert third.result() == straight.result() and "200 lines" in third.result()
     assert "round 0" not in (second.out + third.out)
+
+
+def test_each_restart_by_itself_of_a_lazy_job_loads_memory_on_demand(pool, base):
+    words = ring("mpich", "500", "16")
+    with job(pool, base, "-n", 3, *words) as straight:
+        assert straight.wait() == 0, straight.err
+    with job(pool, base, "-n", 3, "--nodes", 3, "--spares", 1, "--lease", 2, "--lazy", *words) as one:
+        one.wait_for("round 20")
+        one.checkpoint()
+        # Node 0 has containers all the time, and loads them anew at each restart.
+        log = pathlib.Path(f"/tmp/stdchk-{os.geteuid()}/runs/{one.name}/node-0.log")
+        loaded = [0]
+        for lost in (1, 2):
+            os.kill(one.nodes()[lost], signal.SIGKILL)
+            wait_until(lambda count=lost: one.err.count("runs again from set") == count, "the restart", 40)
+            # A set is refused until all memory is loaded. The next restart uses this set.
+            wait_until(lambda: run(BIN / "stdchk", "checkpoint", one.name, env=one.environment, check=False).returncode == 0,
+                       "a set after the lazy restart", 40)
+            loaded.append(log.read_text().count("memory was loaded on demand"))
+        assert loaded == sorted(set(loaded)), "each restart loads the memory of node 0 on demand"
+        assert one.status()["restarts"] == 2
+        assert one.wait() == 0, one.err
+    assert one.result() == straight.result() and "500 lines" in one.result()
 
 
 @pytest.mark.skipif(not os.environ.get("STDCHK_TEST_CONTAINER"), reason="a part of scripts/check container: 1 GiB of memory")
@@ -160,6 +200,50 @@ def test_the_calls_of_c_and_python_ask_for_a_checkpoint_too(pool, base):
     outside = subprocess.run([sys.executable, "-c", "import job; job.checkpoint('/absent')"], cwd=folder, capture_output=True,
                              text=True, check=False)
     assert "FileNotFoundError" in outside.stderr
+
+
+def test_all_that_a_program_holds_is_there_after_a_restart(pool, base):
+    """Sockets, terminals, shared memory, signals, timers, threads, OpenMP, removed files of the base: container/things.c."""
+    folder = base.root / "opt" / "stdchk-test"
+    lower = folder / "lower"
+    (lower / "folder").mkdir(parents=True, exist_ok=True)
+    for name in ("gone", "kept", "folder/old"):
+        (lower / name).touch()
+    shutil.copy(ROOT / "tests" / "integration" / "container" / "things.c", folder)
+    run("chroot", base.root, "gcc", "-O2", "-fopenmp", "-pthread", "-Wall", "-Wextra", "-Werror", "-o",
+        "/opt/stdchk-test/things", "/opt/stdchk-test/things.c")
+    words = ("-n", 1, "--", "/opt/stdchk-test/things", "200")
+    with job(pool, base, *words) as straight:
+        assert straight.wait() == 0, f"{straight.out}\n{straight.err}"
+    with job(pool, base, *words) as first:
+        for mark in ("round 20", "round 40"):
+            first.wait_for(mark)
+            first.checkpoint()
+        first.wait_for("round 60")
+        assert "LOST" not in first.out, "a checkpoint changes nothing"
+        first.kill()
+        with job(pool, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 0, f"{second.out}\n{second.err}"
+    assert second.result() == straight.result() and "round 0" not in second.out
+    assert (lower / "gone").exists() and (lower / "folder" / "old").exists(), "the base did not change"
+
+
+@pytest.mark.skipif(not os.environ.get("STDCHK_TEST_CONTAINER"), reason="a part of scripts/check container")
+@pytest.mark.parametrize("launcher", [
+    "mpiexec.mpich", "mpiexec.openmpi --map-by node:OVERSUBSCRIBE --mca btl self,sm,tcp"])
+def test_ranks_that_share_a_container_talk_by_shared_memory_and_are_restarted(pool, base, launcher):
+    ring_of = "ring-mpich" if "mpich" in launcher else "ring-openmpi"
+    words = ("-n", 2, "--nodes", 2, "--", *launcher.split(), "-n", "4", f"/opt/stdchk-test/{ring_of}", "150", "8")
+    with job(pool, base, *words) as straight:
+        assert straight.wait() == 0, straight.err
+    with job(pool, base, *words) as first:
+        first.wait_for("round 20")
+        first.checkpoint()
+        first.wait_for("round 40")
+        first.kill()
+        with job(pool, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 0, second.err
+    assert second.result() == straight.result() and "150 lines" in second.result()
 
 
 def test_an_oci_bundle_is_a_base_file_system(pool, base, tmp_path):
@@ -242,6 +326,51 @@ def test_a_preempted_job_goes_on_in_a_later_pool_from_the_drain_directory(base, 
         assert "round 40" not in second.out and "200 lines" in second.result()
     finally:
         second_pool.down()
+
+
+class OwnPool:
+    """The pool of `run --up`, which the job brings up."""
+
+    def __init__(self, folder, *options):
+        self.prefix, self.mount, self.state = (), folder / "own", folder / "own-state"
+        words = ["--benefactors", 2, "--memory", "1G", "--mount", self.mount, "--state", self.state, *options]
+        self.up = "--up=" + " ".join(str(word) for word in words)
+
+    def is_up(self):
+        return (self.state / "pool.json").exists() or self.mount.is_mount()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        run(BIN / "stdchk", "down", "--pool", self.state, check=False)
+
+
+@pytest.mark.parametrize("drains", [True, False])
+def test_one_command_brings_the_pool_up_and_takes_it_down(base, tmp_path, drains):
+    drain = ["--drain", tmp_path / "pfs"] if drains else []
+    with OwnPool(tmp_path, *drain) as own, job(own, base, own.up, "-n", 3, *ring("mpich", "200", "4")) as first:
+        first.wait_for("round 40")
+        assert own.is_up()
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 128 + signal.SIGTERM, first.err
+        assert "saved, and ended by SIGTERM" in first.err
+        assert own.is_up() != drains, "a pool without a drain directory has the only copy of the set"
+        with job(own, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 0, second.err
+        assert "round 40" not in second.out and "200 lines" in second.result()
+        assert not own.is_up()
+        assert all(line.startswith(("round ", "RESULT ")) for line in first.lines["out"] + second.lines["out"])
+
+
+def test_a_pool_of_a_job_without_a_set_is_taken_down_and_one_that_cannot_start_is_named(base, tmp_path):
+    with OwnPool(tmp_path) as own:
+        with job(own, base, own.up, "-n", 1, "--", "sh", "-c", "exit 7") as one:
+            assert one.wait() == 7, one.err
+        assert not own.is_up()
+        with job(own, base, own.up + " --policy keep=many", "-n", 1, "--", "true") as one:
+            assert one.wait() == 2
+        assert "--up: the pool was not started: --policy" in one.err and not own.is_up()
 
 
 def test_a_job_that_may_not_be_restarted_ends_with_its_node(pool, base):

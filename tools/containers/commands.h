@@ -28,6 +28,7 @@ struct PaceOptions {
 
 struct RunOptions {
   std::string pool;
+  std::string up;           ///< options of `stdchk up` for a pool of the job's own; empty: none
   std::string name;         ///< of the job; empty: a new one
   std::uint32_t ranks = 1;  ///< containers beside the launcher's
   JobHosts hosts;
@@ -35,7 +36,7 @@ struct RunOptions {
   std::uint32_t lease_s = 10;
   PaceOptions pace;
   std::string policy;  ///< settings of the folder of the sets, as `stdchk policy set` takes them
-  bool lazy = false;   ///< a restart loads memory while the job runs
+  bool lazy = false;   ///< each restart loads memory while the job runs
   std::string root = "/";  ///< base file system, or an OCI bundle
   std::string criu = "criu";
   container::BoxLimits limits;  ///< of each container

@@ -56,9 +56,10 @@ Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
   auto own = OwnFolder::make(job_folder(options.name), kStateRules);
   if (!own) return problem("{}", own.error().text);
   const Json record{{"pool", options.pool},
+                    {"up", options.up},
                     {"ranks", options.ranks},
                     {"nodes", options.hosts.nodes},
-                    {"hosts", options.hosts.file},
+                    {"hosts", options.hosts.file.empty() ? "" : absolute_path(options.hosts.file)},
                     {"rsh", options.hosts.remote_shell},
                     {"in_job", options.hosts.in_job},
                     {"spares", options.hosts.spares},
@@ -95,6 +96,7 @@ Outcome<RunOptions> load_job(const std::string& job) {
     read_field(record, "spares", options.hosts.spares);
     read_field(record, "retries", options.retries);
     read_field(record, "every", options.pace.every);
+    options.up = record.value("up", "");
     options.pace.mtbf = record.value("mtbf", "");
     options.policy = record.value("policy", "");
     options.lazy = record.value("lazy", false);

@@ -24,6 +24,7 @@
 #include "tools/containers/box_plan.h"
 #include "tools/containers/commands.h"
 #include "tools/containers/job_record.h"
+#include "tools/containers/own_pool.h"
 #include "tools/containers/pace.h"
 #include "transport/choice/factory.h"
 #include "transport/secure/key_file.h"
@@ -279,6 +280,11 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const std::strin
   if (!nodes) return problem(nodes.error());
   settings.nodes = std::move(*nodes);
   settings.network_number = new_network_number();
+  if (!options.from.empty() && !settings.nodes.empty()) {
+    // A restart may have fewer nodes than the job had.
+    settings.spares =
+        std::min(settings.spares, static_cast<std::uint32_t>(settings.nodes.size() - 1));
+  }
   if (settings.spares >= settings.nodes.size()) {
     return problem("{} spare nodes leave none of {} for the job", settings.spares,
                    settings.nodes.size());
@@ -286,32 +292,54 @@ Outcome<CoordinatorSettings> make_settings(RunOptions& options, const std::strin
   return settings;
 }
 
+/// The folder of the job's sets in this pool.
+std::string set_folder(const RunOptions& options, const PoolRecord& pool) {
+  return options.from.empty() ? pool.mount + "/" + options.name : options.from;
+}
+
+Outcome<int> run_in_pool(const PoolRecord& pool, RunOptions& options,
+                         const std::string& invoked_as) {
+  options.pool = pool.directory;
+  const std::string folder = set_folder(options, pool);
+  forget_old_jobs();
+  if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
+  auto settings = make_settings(options, folder, invoked_as);
+  if (!settings) return problem(settings.error());
+  if (auto made = make_set_folder(pool, options, folder); !made) return problem(made.error());
+  fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
+             options.ranks, settings->nodes.size(), folder);
+  auto pace = Pace::of(options.pace, settings->nodes.size() - settings->spares);
+  if (!pace) return problem(pace.error());
+  auto status = Run(options, folder, *pace).run_job(pool, std::move(*settings));
+  // Nothing is left to restart. After every other end the record says how.
+  if (status && *status == kExitGood) forget_job(options.name);
+  return status;
+}
+
+Outcome<int> run_in_own_pool(RunOptions& options, const std::string& invoked_as) {
+  const auto own = OwnPool::bring_up(options.up, options.pool, invoked_as);
+  if (!own) return problem(own.error());
+  options.from = own->folder_here(options.from);
+  auto status = run_in_pool(own->record(), options, invoked_as);
+  if (!status) fmt::print(stderr, "stdchk: {}\n", status.error().text);
+  const std::string folder = set_folder(options, own->record());
+  own->take_down({status ? *status : kExitError, find_set(folder, options.name, {}).has_value()});
+  return status ? *status : kExitError;
+}
+
 Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) {
-  auto pool = find_pool(options.pool, options.from);
-  if (!pool) return problem(pool.error());
-  options.pool = pool->directory;
   if (options.name.empty()) options.name = new_job_name();
   if (!is_job_name(options.name)) {
     return problem("--name {}: a job's name has letters, digits and \"-\", at most 40",
                    options.name);
   }
-  const std::string folder = options.from.empty() ? pool->mount + "/" + options.name : options.from;
   if (options.from.empty() && options.program.empty()) {
     return problem("no program: stdchk run -n 4 -- mpiexec -n 4 ./program");
   }
-  forget_old_jobs();
-  if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
-  auto settings = make_settings(options, folder, invoked_as);
-  if (!settings) return problem(settings.error());
-  if (auto made = make_set_folder(*pool, options, folder); !made) return problem(made.error());
-  fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
-             options.ranks, settings->nodes.size(), folder);
-  auto pace = Pace::of(options.pace, settings->nodes.size() - settings->spares);
-  if (!pace) return problem(pace.error());
-  auto status = Run(options, folder, *pace).run_job(*pool, std::move(*settings));
-  // Nothing is left to restart. After every other end the record says how.
-  if (status && *status == kExitGood) forget_job(options.name);
-  return status;
+  if (!options.up.empty()) return run_in_own_pool(options, invoked_as);
+  const auto pool = find_pool(options.pool, options.from);
+  if (!pool) return problem(pool.error());
+  return run_in_pool(*pool, options, invoked_as);
 }
 
 }  // namespace

@@ -38,7 +38,9 @@ struct RestartOptions {
   std::uint32_t ranks = 0;  ///< 0: rank and ranks come from the launcher's environment
   std::string run;          ///< name shared by all ranks of this start; empty: from the environment
   std::uint32_t timeout_s = 600;
-  bool lazy = false;  ///< only for a job in containers: load memory while the job runs
+  // Only for a job in containers:
+  bool lazy = false;        ///< load memory while the job runs
+  std::uint32_t nodes = 0;  ///< daemons on this host; 0: where the job ran before
   // For the process that loads for all ranks:
   bool job = false;          ///< on all nodes of the batch job; each node is one rank
   std::string hosts;         ///< file, or names with commas: the host of each rank

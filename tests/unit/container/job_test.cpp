@@ -318,6 +318,52 @@ TEST_CASE("a node is evacuated without a step back") {
   CHECK(world.checkpoints[0].taken);
 }
 
+TEST_CASE("an evacuated node gets containers again only if no other node is left") {
+  World world(6, {}, 5, 4, 2);  // the containers are on nodes 0 and 1, and 2 and 3 are spares
+  begin(world);
+  const auto uses = [&](NodeId node) {
+    return std::ranges::any_of(world.job().placement(),
+                               [node](const auto& placed) { return placed.second == node; });
+  };
+  const auto evacuate = [&](NodeId node) {
+    REQUIRE(world.job().want_evacuation(world.now(), node));
+    world.carry_out();
+    world.advance(seconds(30));
+    REQUIRE(world.job().running());
+    CHECK_FALSE(uses(node));
+  };
+  evacuate(0);
+  // Node 0 has the fewest containers now.
+  evacuate(1);
+  CHECK_FALSE(uses(0));
+  world.crash(2);
+  world.advance(seconds(60));
+  for (const auto& [box, node] : world.job().placement()) CHECK(node == 3);
+  world.crash(3);
+  world.advance(seconds(60));
+  CHECK(world.job().running());
+  CHECK(uses(0));
+  CHECK(uses(1));
+}
+
+TEST_CASE("an evacuation that fails behind its set is answered, and the restart leaves the node") {
+  World world(6, {}, 5, 4, 2);
+  begin(world);
+  REQUIRE(world.job().want_evacuation(world.now(), 0));
+  world.carry_out();
+  for (int turn = 0; turn < 10'000 && world.job().phase() != "evacuate: load"; ++turn) {
+    world.advance(milliseconds(1));
+  }
+  REQUIRE(world.job().phase() == "evacuate: load");
+  world.crash(2);
+  world.advance(seconds(60));
+  CHECK(world.job().running());
+  CHECK(world.job().restarts() == 1);
+  REQUIRE(world.checkpoints.size() == 1);
+  CHECK(world.checkpoints[0].taken);
+  for (const auto& [box, node] : world.job().placement()) CHECK((node == 1 || node == 3));
+}
+
 TEST_CASE("the program's end ends the job with its status, in any state") {
   for (int state = 0; state < 3; ++state) {
     World world = started(7);
