@@ -5,6 +5,7 @@
 
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "manager/state/folders_of.h"
 
 namespace stdchk::manager {
 
@@ -87,18 +88,18 @@ void Notices::file_changed(FileId id, ClientId except) {
     }
   };
   const File* file = pool_.state().file(id);
-  if (file != nullptr) {
-    on_folder_changed_(file->type == FileType::kDirectory ? id : file->parent);
+  const Time now = pool_.now();
+  const bool is_directory = file != nullptr && file->type == FileType::kDirectory;
+  if (is_directory) {
+    on_folder_changed_(id);
+    watchers_.for_each(id, now, add_notice);
   }
-  if (file != nullptr && file->parent) watchers_.for_each(file->parent, pool_.now(), add_notice);
   if (file != nullptr) {
-    for (const Link& link : file->links) {
-      on_folder_changed_(link.parent);
-      watchers_.for_each(link.parent, pool_.now(), add_notice);
-    }
+    for_each_folder(*file, [&](FileId folder) {
+      if (!is_directory) on_folder_changed_(folder);
+      watchers_.for_each(folder, now, add_notice);
+    });
   }
-  if (file != nullptr && file->type == FileType::kDirectory)
-    watchers_.for_each(id, pool_.now(), add_notice);
   const auto users = users_.find(id);
   if (users == users_.end()) return;
   for (const auto& [client, count] : users->second) add_notice(client);

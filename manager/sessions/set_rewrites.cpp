@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "manager/sets/lost_writer.h"
+#include "manager/state/folders_of.h"
 
 namespace stdchk::manager {
 
@@ -33,8 +34,7 @@ bool SetRewrites::closed(const SessionRecord& session) {
 
 void SetRewrites::note_closed(const File& file, bool lost) {
   pool_.execute(Closed{file.id, lost}, [](const Result<Affected>&) {});
-  sets_.folder_changed(file.parent);
-  for (const Link& link : file.links) sets_.folder_changed(link.parent);
+  for_each_folder(file, [this](FileId folder) { sets_.folder_changed(folder); });
 }
 
 void SetRewrites::begin(SessionRecord& session, const File& file) {

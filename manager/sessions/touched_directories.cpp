@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "manager/state/folders_of.h"
+
 namespace stdchk::manager {
 
 void TouchedDirectories::add(FileId directory) {
@@ -22,9 +24,8 @@ void TouchedDirectories::file(FileId id) {
   const File* const at = state_.file(id);
   if (at == nullptr) return;
   if (at->type == FileType::kDirectory) add(id);
-  add(at->parent);
   if (at->pending) add(at->pending->parent);
-  for (const Link& link : at->links) add(link.parent);
+  for_each_folder(*at, [this](FileId folder) { add(folder); });
 }
 
 void TouchedDirectories::listing(FileId directory) {

@@ -325,7 +325,7 @@ def test_a_full_drain_directory_costs_nothing_of_the_job_and_gets_no_half_set(tm
             finally:
                 again.end()
             newest = next(each for each in pool.sets(job.name) if each["latest"])
-            assert newest["complete"] and newest["images"] == 5 and not newest["drained"]
+            assert newest["complete"] and newest["images"] == 5 and newest["drained"] < 5
             assert not os.path.lexists(drain / job.name / "latest"), "no set is whole there"
         finally:
             job.end()

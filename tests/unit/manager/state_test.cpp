@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "core/base/limits.h"
+#include "manager/state/folders_of.h"
 #include "tests/support/catch.h"
 
 namespace {
@@ -694,4 +695,22 @@ TEST_CASE("a directory that another one has replaced is in no snapshot") {
   REQUIRE(state.apply(RenameName{kRootFile, "e", kRootFile, "d"}));
   State again;
   for (const Command& command : snapshot_of(state)) CHECK(again.apply(command));
+}
+
+TEST_CASE("a folder of a file is visited once for all names that follow each other") {
+  const FileId one{20}, other{30};
+  File file;
+  const auto folders = [&file] {
+    std::vector<FileId> visited;
+    for_each_folder(file, [&](FileId folder) { visited.push_back(folder); });
+    return visited;
+  };
+  CHECK(folders().empty());
+  file.parent = one;
+  for (int i = 0; i < 1000; ++i) file.links.push_back({one, std::to_string(i)});
+  CHECK(folders() == std::vector{one});
+  file.links.push_back({other, "a"});
+  file.links.push_back({other, "b"});
+  file.links.push_back({one, "c"});
+  CHECK(folders() == std::vector{one, other, one});
 }
