@@ -17,7 +17,7 @@ namespace stdchk::multicast {
 ///   others. So N receivers get the image over about log2(N) links, and the sender's link carries
 ///   it kFanOut times.
 /// - A receiver that multicast reaches relays, too.
-/// - A receiver whose relay is silent gets another one, and never one that it serves itself.
+/// - A receiver gets another relay for a silent one. The tree never has a circle.
 /// - When no relay has room, the sender serves the receiver.
 ///
 /// Threads: one. Times never go back.

@@ -18,7 +18,7 @@ namespace stdchk::multicast {
 
 /// A Serving answers the asks that come to one socket: it sends the cells that its Sender chooses.
 ///
-/// Owns: the Sender, the receivers' addresses. Not: the socket and the keys, which outlive it.
+/// Owns: the Sender, the receivers' addresses. Not: socket and keys.
 /// Threads: one.
 /// Errors: those of `read`. A datagram that cannot be sent is lost as any other.
 class Serving {

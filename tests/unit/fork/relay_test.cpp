@@ -1,5 +1,5 @@
-// Where multicast does not reach: the tree of receivers that pass units on, and an image that goes
-// over it.
+// Tests the tree of receivers that pass units on where multicast does not reach, and sends an image
+// through it.
 
 #include <algorithm>
 #include <chrono>
@@ -91,7 +91,7 @@ TEST_CASE("a tree has a limited number of members") {
   CHECK(tree.place(kStart, 0, kRelay, 0) == 0);
 }
 
-/// A receiver of an image in memory, on a thread of its own.
+/// A Copy receives an image into memory, by a thread of its own.
 class Copy {
  public:
   Copy(const Address& sender, const ChunkName& root) {
@@ -178,7 +178,7 @@ TEST_CASE("an image reaches all hosts without multicast, and leaves the sender a
                                  << " the relays");
   CHECK(by_relay >= 2);
   CHECK(relayed >= units);
-  // One cell is a unit on the loopback. Units that come late are sent again.
+  // Each unit is a single cell on the loopback. Units that come late are sent again.
   CHECK(sent.counts.unicast_cells < 3 * units + units / 2);
 }
 
