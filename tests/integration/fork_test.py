@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -457,6 +459,44 @@ def test_the_patterns_of_the_paper(daemon):
     answered = example(daemon, "load.py", 30)
     assert answered.startswith("30 requests answered, at most ") and int(answered.split()[-5]) > 1
     assert example(daemon, "opportunistic.py", 50).startswith(f"sum {sum(n * n for n in range(50))} after 2 rounds")
+
+
+def python_with(module):
+    """Finds a Python interpreter with that module."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        with contextlib.suppress(OSError):
+            if subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0:
+                return python
+    pytest.skip(f"no Python here has {module}")
+
+
+def test_clones_evaluate_a_numpy_model_as_their_parent_does(daemon):
+    python = python_with("numpy")
+    done = run(python, ROOT / "examples" / "fork" / "model.py", 4, env=daemon.environment)
+    assert done.stdout == "4 clones, 256 scores, equal to the parent's\n"
+
+
+def test_clones_price_options_by_quantlib_as_their_parent_does(daemon):
+    python = python_with("QuantLib")
+    done = run(python, ROOT / "examples" / "fork" / "prices.py", 4, env=daemon.environment)
+    assert done.stdout.startswith("4 clones, 160 prices, equal to the parent's, sum ")
+
+
+def test_clones_search_by_blast_as_one_program_does(daemon, tmp_path):
+    if shutil.which("blastn") is None or shutil.which("makeblastdb") is None:
+        pytest.skip("ncbi-blast+ is not installed")
+    rng = random.Random(2)
+    sequences = ["".join(rng.choices("ACGT", k=40_000)) for _ in range(6)]
+    (tmp_path / "all.fa").write_text("".join(f">s{n}\n{text}\n" for n, text in enumerate(sequences)))
+    run("makeblastdb", "-in", tmp_path / "all.fa", "-dbtype", "nucl", "-out", tmp_path / "db")
+    queries = ""
+    for n in range(12):
+        at = rng.randrange(39_000)
+        queries += f">q{n:02}\n{sequences[n % 6][at:at + 600]}\n"
+    (tmp_path / "queries.fa").write_text(queries)
+    alone, shared = (example(daemon, "search.py", tmp_path / "db", tmp_path / "queries.fa", clones) for clones in (1, 4))
+    assert alone == shared
+    assert [line.split()[:2] for line in shared.splitlines()] == [[f"q{n:02}", f"s{n % 6}"] for n in range(12)]
 
 
 def test_four_parents_clone_themselves_at_the_same_time_again_and_again(daemon):
