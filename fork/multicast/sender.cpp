@@ -85,7 +85,7 @@ void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
   // All receivers get the same stream. So a receiver that gets much less than was sent loses
   // datagrams.
   const bool busy = rate_.is_used();
-  const bool slow = busy && receiver.rate < kLagShare * rate_.sent() &&
+  const bool slow = busy && !unicast_only_ && receiver.rate < kLagShare * rate_.sent() &&
                     now - receiver.joined > kLagTime && receivers_.size() > 1;
   if (!slow) receiver.slow_since = Time{};
   if (slow && receiver.slow_since == Time{}) receiver.slow_since = now;

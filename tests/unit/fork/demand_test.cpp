@@ -114,13 +114,12 @@ class Source {
       return Status();
     };
     manifest_ = std::make_unique<Manifest>(*Manifest::compute(bytes, options_.read));
-    std::promise<Address> ready;
-    options_.on_ready = [&](const Address& own) { ready.set_value(own); };
+    options_.on_ready = [this](const Address& own) { ready_.set_value(own); };
     thread_ = std::thread([this] {
       SystemClock clock;
       static_cast<void>(send(options_, *manifest_, clock));
     });
-    address_ = ready.get_future().get();
+    address_ = ready_.get_future().get();
   }
   ~Source() { join(); }
   Source(const Source&) = delete;
@@ -147,6 +146,7 @@ class Source {
   std::vector<std::byte> image_;
   SendOptions options_;
   std::unique_ptr<Manifest> manifest_;
+  std::promise<Address> ready_;
   Address address_;
   std::thread thread_;
 };
