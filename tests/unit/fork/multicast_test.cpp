@@ -381,6 +381,34 @@ TEST_CASE("the rate rises and falls with receivers that are all served by unicas
   CHECK(sender.rate() < 0.5 * risen);
 }
 
+TEST_CASE("when all receivers have lagged, the sender tries multicast again") {
+  SenderOptions options;
+  options.units = 400;
+  options.rate_start = 64e6;
+  Sender sender(options);
+  Time now = Time{} + std::chrono::seconds(1);
+  // Two receivers want everything, and each reports this share of the rate. Returns true when both
+  // were served as `unicast` says at the same time.
+  const auto serve = [&](double share, Duration time, bool unicast) {
+    bool seen = false;
+    for (const Time end = now + time; now < end; now += milliseconds(1)) {
+      for (const ReceiverId id : {1, 2}) {
+        Ask ask;
+        ask.rate_kib = static_cast<std::uint32_t>(share * sender.rate() / 1024);
+        ask.wants = {{0, 400, 1}};
+        REQUIRE(sender.on_ask(now, id, ask));
+      }
+      while (sender.next(now, 16000)) {
+      }
+      seen = seen || (sender.is_unicast(1) == unicast && sender.is_unicast(2) == unicast);
+    }
+    return seen;
+  };
+  CHECK(serve(0.1, milliseconds(1000), true));
+  // By unicast, each gets half of what is sent.
+  CHECK(serve(0.5, milliseconds(2000), false));
+}
+
 TEST_CASE("asks for what does not exist are refused") {
   SenderOptions options;
   options.units = 10;
