@@ -61,17 +61,23 @@ struct ReceiveOptions {
   /// them in memory before it can verify their root.
   std::uint64_t image_bytes_max = kImageBytesMax;
   Duration patience = std::chrono::seconds(10);  ///< without a new datagram of the sender
+  bool by_unicast = false;                       ///< does not join the group
   std::uint32_t lose_permille = 0;               ///< of the datagrams, for tests
   /// Takes the length, which the root has proven, before write() takes any byte.
   std::function<Status(std::uint64_t image_bytes)> begin;
   /// Takes checked bytes.
   std::function<Status(std::uint64_t offset, ByteSpan bytes)> write;
+  /// Reads bytes that write() took. With it, this host passes units on to hosts that multicast does
+  /// not reach, and receive() returns when they have the image or are gone.
+  std::function<Status(std::uint64_t offset, MutableByteSpan out)> read;
 };
 
 struct ReceiveReport {
   Receiver::Counts counts;
   std::uint64_t image_bytes = 0;
   bool by_unicast = false;
+  bool by_relay = false;            ///< a relay has sent the last units
+  std::uint64_t relayed_cells = 0;  ///< that this host has passed on
 };
 
 /// Receives a whole image.

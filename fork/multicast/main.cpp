@@ -35,6 +35,7 @@ struct Settings {
   std::uint32_t idle_s = 10;
   std::uint32_t expected = 1;
   std::uint32_t lose_permille = 0;
+  bool by_unicast = false;
 };
 
 Outcome<Secret> group_of(const Settings& settings) {
@@ -104,6 +105,11 @@ int send_file(const Settings& settings) {
   return 0;
 }
 
+const char* way_of(const ReceiveReport& report) {
+  if (report.by_relay) return "relay";
+  return report.by_unicast ? "unicast" : "multicast";
+}
+
 int receive_file(const Settings& settings) {
   const auto group = group_of(settings);
   if (!group) return fail_with(group.error().text);
@@ -123,6 +129,7 @@ int receive_file(const Settings& settings) {
   options.image_bytes_max = settings.most;
   options.patience = std::chrono::seconds(settings.idle_s);
   options.lose_permille = settings.lose_permille;
+  options.by_unicast = settings.by_unicast;
   options.begin = [&](std::uint64_t bytes) -> Status {
     if (::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0) return {};
     return fail_errno("write");
@@ -132,6 +139,9 @@ int receive_file(const Settings& settings) {
         ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written == static_cast<ssize_t>(bytes.size())) return {};
     return fail_errno("write");
+  };
+  options.read = [&](std::uint64_t offset, MutableByteSpan out) {
+    return read_all(file.get(), offset, out);
   };
   SystemClock clock;
   const Time begun = clock.now();
@@ -146,10 +156,10 @@ int receive_file(const Settings& settings) {
     }
     return fail_with(describe(report.error()));
   }
-  fmt::print("bytes {} seconds {:.3f} {} asks {} lost cells {} twice {} rejected {}\n",
+  fmt::print("bytes {} seconds {:.3f} {} asks {} lost cells {} twice {} rejected {} passed on {}\n",
              report->image_bytes, std::chrono::duration<double>(clock.now() - begun).count(),
-             report->by_unicast ? "unicast" : "multicast", report->counts.asks,
-             report->counts.lost_cells, report->counts.twice_cells, report->counts.rejected_units);
+             way_of(*report), report->counts.asks, report->counts.lost_cells,
+             report->counts.twice_cells, report->counts.rejected_units, report->relayed_cells);
   return 0;
 }
 
@@ -190,6 +200,8 @@ int main(int argc, char** argv) {
   receives.size(
       "--most", settings.most, 1, std::uint64_t{2} << 40U,
       "longest file to accept; it costs 1/512 of that in memory before the root is proven");
+  receives.flag("--unicast", settings.by_unicast,
+                "do not join the multicast group: the sender or another receiver serves this host");
   receives.count("--lose", settings.lose_permille, 0, 500,
                  "drop this number of each 1000 datagrams, for tests");
   receives.argument("FILE", settings.path, "the file to make").required();

@@ -8,7 +8,15 @@ namespace {
 
 constexpr std::array<std::byte, 4> kMagic{std::byte{'S'}, std::byte{'D'}, std::byte{'M'},
                                           std::byte{'1'}};
-enum class Kind : std::uint8_t { kHello = 1, kOffer = 2, kProbe = 3, kAsk = 4, kCell = 5 };
+enum class Kind : std::uint8_t {
+  kHello = 1,
+  kOffer = 2,
+  kProbe = 3,
+  kAsk = 4,
+  kCell = 5,
+  kJoin = 6,
+  kPlace = 7,
+};
 
 /// A Writer appends integers, the low byte first.
 class Writer {
@@ -91,6 +99,19 @@ void write(Writer& out, const Cell& cell) {
   out.put(cell.cell);
   out.put_bytes(cell.bytes);
 }
+void write(Writer& out, const Join& join) {
+  out.put(Kind::kJoin);
+  out.put(join.to);
+  out.put(join.avoid);
+  out.put(static_cast<std::uint8_t>((join.by_unicast ? 1U : 0U) | (join.relays ? 2U : 0U)));
+}
+void write(Writer& out, const Place& place) {
+  out.put(Kind::kPlace);
+  out.put(place.to);
+  out.put(place.relay);
+  out.put(place.host);
+  out.put(place.port);
+}
 
 std::optional<Message> read_offer(Cursor& in) {
   Offer offer;
@@ -127,6 +148,27 @@ std::optional<Message> read_ask(Cursor& in) {
   return message;
 }
 
+std::optional<Message> read_join(Cursor& in) {
+  Join join;
+  join.to = in.take<std::uint64_t>();
+  join.avoid = in.take<std::uint64_t>();
+  const auto flags = in.take<std::uint8_t>();
+  if (flags > 3 || !in.ended()) return std::nullopt;
+  join.by_unicast = (flags & 1U) != 0;
+  join.relays = (flags & 2U) != 0;
+  return join;
+}
+
+std::optional<Message> read_place(Cursor& in) {
+  Place place;
+  place.to = in.take<std::uint64_t>();
+  place.relay = in.take<std::uint64_t>();
+  place.host = in.take<std::uint32_t>();
+  place.port = in.take<std::uint16_t>();
+  if (!in.ended()) return std::nullopt;
+  return place;
+}
+
 std::optional<Message> read(ByteSpan plain) {
   Cursor in(plain);
   switch (static_cast<Kind>(in.take<std::uint8_t>())) {
@@ -138,6 +180,10 @@ std::optional<Message> read(ByteSpan plain) {
       return read_offer(in);
     case Kind::kAsk:
       return read_ask(in);
+    case Kind::kJoin:
+      return read_join(in);
+    case Kind::kPlace:
+      return read_place(in);
     case Kind::kCell: {
       Cell cell;
       cell.unit = in.take<std::uint32_t>();

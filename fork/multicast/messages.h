@@ -29,6 +29,8 @@ namespace stdchk::multicast {
 
 inline constexpr std::size_t kHeaderBytes = 20;
 inline constexpr std::size_t kDatagramBytesMax = kHeaderBytes + 1 + 8 + kUnitBytes + 16;
+/// A message of a cell beside its bytes: header, kind, unit, cell, tag.
+inline constexpr std::size_t kCellOverhead = kHeaderBytes + 1 + 8 + Sealer::kTagBytes;
 
 /// A receiver says that it is there.
 struct Hello {};
@@ -44,7 +46,8 @@ struct Offer {
   std::uint16_t port = 0;      ///< of the group
 };
 
-/// The sender sends probes to the group, so that receivers see whether it reaches them.
+/// The sender sends probes to the group, so that receivers see whether it reaches them. A relay
+/// sends probes to each receiver that it serves: it lives, though it may wait for units itself.
 struct Probe {};
 
 /// An Ask for the sender whose id is `to`.
@@ -59,7 +62,23 @@ struct Cell {
   ByteSpan bytes;  ///< lies in the datagram's plain text
 };
 
-using Message = std::variant<Hello, Offer, Probe, AskMessage, Cell>;
+/// A receiver asks the sender whose id is `to` for its place in the RelayTree.
+struct Join {
+  std::uint64_t to = 0;
+  std::uint64_t avoid = 0;  ///< the relay that is silent; 0: none
+  bool by_unicast = false;  ///< multicast does not reach this receiver
+  bool relays = false;      ///< it can pass units on
+};
+
+/// The sender's answer: who serves the receiver.
+struct Place {
+  std::uint64_t to = 0;     ///< the receiver's id
+  std::uint64_t relay = 0;  ///< id of the relay; 0: the sender itself
+  std::uint32_t host = 0;   ///< IPv4 address of the relay, in host order
+  std::uint16_t port = 0;
+};
+
+using Message = std::variant<Hello, Offer, Probe, AskMessage, Cell, Join, Place>;
 
 /// An Opened is a message and the id of its sender.
 struct Opened {

@@ -1,24 +1,29 @@
-#include <poll.h>
-
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
 #include "fork/multicast/cast.h"
+#include "fork/multicast/meeting.h"
 #include "fork/multicast/messages.h"
+#include "fork/multicast/serving.h"
 
 namespace stdchk::multicast {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kHelloAgain = milliseconds(100);
-/// Multicast reaches this host if one of the probes comes within this time.
-constexpr auto kProbeTime = milliseconds(350);
+constexpr auto kJoinAgain = milliseconds(100);
+/// A host that multicast does not reach waits so long for the name of its relay.
+constexpr auto kPlaceTime = milliseconds(500);
+constexpr int kJoinsMax = 50;
+/// A relay that says nothing for this time is lost.
+constexpr auto kRelaySilence = milliseconds(1500);
+/// The sender hears of a receiver that a relay serves.
+constexpr auto kReport = milliseconds(500);
 constexpr auto kFarewell = milliseconds(200);
-constexpr int kReceivedAtOnce = 256;
+constexpr auto kFarewellAgain = milliseconds(50);
 
 /// A Receiving is one call of receive().
 class Receiving {
@@ -26,137 +31,183 @@ class Receiving {
   Receiving(const ReceiveOptions& options, Socket socket, Clock& clock)
       : options_(options),
         clock_(clock),
-        socket_(std::move(socket)),
-        datagrams_(options.group),
-        prng_(datagrams_.id()) {}
+        meeting_({options.group, options.from, options.own, options.image_bytes_max,
+                  options.patience, options.by_unicast},
+                 std::move(socket), clock),
+        prng_(meeting_.datagrams().id()) {}
 
   Result<ReceiveReport> run() {
-    STDCHK_TRY(wait_for_offer());
-    STDCHK_TRY(try_group());
-    ReceiverOptions wanted;
-    wanted.units = offer_.units;
-    wanted.cells = offer_.cells;
-    wanted.begin = std::max(offer_.position, manifest_->own_units());
-    wanted.in_front = manifest_->own_units();
-    wanted.by_unicast = by_unicast_;
-    receiver_.emplace(wanted);
-    heard_ = clock_.now();
+    STDCHK_TRY(meeting_.meet());
+    server_ = {meeting_.sender(), options_.from, clock_.now()};
+    make_receiver();
+    const Time begun = clock_.now();
+    heard_ = begun;
+    while (meeting_.by_unicast() && !joining_.placed && clock_.now() - begun < kPlaceTime) {
+      STDCHK_TRY(turn(clock_.now() + kJoinAgain));
+    }
     while (!receiver_->done()) {
       if (clock_.now() - heard_ > options_.patience) {
         return fail(Code::kDeadline, "multicast.receive: the sender is silent");
       }
       ask();
-      STDCHK_TRY(receive_datagrams());
-      wait(receiver_->wake_at());
+      STDCHK_TRY(turn(receiver_->wake_at()));
     }
-    send_done();
-    return ReceiveReport{receiver_->counts(), offer_.image_bytes, by_unicast_};
+    finish(clock_.now() - begun);
+    ReceiveReport report{receiver_->counts(), meeting_.offer().image_bytes, meeting_.by_unicast()};
+    report.by_relay = server_.id != meeting_.sender();
+    if (relay_) report.relayed_cells = relay_->sender().counts().unicast_cells;
+    return report;
   }
 
  private:
-  /// Asks for the offer until it comes.
-  Status wait_for_offer() {
-    const Time begun = clock_.now();
-    Time asked{};
-    while (offer_.units == 0) {
-      if (clock_.now() - begun > options_.patience) {
-        return fail(Code::kDeadline, "multicast.receive: no sender answers");
-      }
-      if (clock_.now() - asked > kHelloAgain) {
-        asked = clock_.now();
-        static_cast<void>(socket_.send(datagrams_.seal(Hello{}), options_.from));
-      }
-      wait(clock_.now() + kHelloAgain);
-      Address from;
-      while (const auto length = socket_.receive(room_, from)) {
-        const auto opened = datagrams_.open(ByteSpan(room_).first(*length));
-        if (!opened) continue;
-        const auto* offer = std::get_if<Offer>(&opened->message);
-        if (offer != nullptr && offer->to == datagrams_.id())
-          STDCHK_TRY(take(*offer, opened->from));
-      }
-    }
-    return {};
+  /// A Server answers the asks: the sender, or a relay.
+  struct Server {
+    std::uint64_t id = 0;
+    Address address;
+    Time heard{};
+  };
+  struct Joining {
+    bool placed = false;
+    std::uint64_t avoid = 0;  ///< the relay that is lost
+    int sent = 0;             ///< since it was lost
+    Time sent_at{};
+  };
+
+  void make_receiver() {
+    const Offer& offer = meeting_.offer();
+    ReceiverOptions wanted;
+    wanted.units = offer.units;
+    wanted.cells = offer.cells;
+    wanted.in_front = meeting_.manifest().own_units();
+    wanted.begin = std::max(offer.position, wanted.in_front);
+    wanted.by_unicast = meeting_.by_unicast();
+    receiver_.emplace(wanted);
+    if (!options_.read) return;
+    Serving::Options serving;
+    serving.sender.units = offer.units;
+    serving.sender.cells = offer.cells;
+    serving.sender.holds_all = false;
+    serving.read = [this](std::uint32_t unit, MutableByteSpan out) {
+      return read_unit(meeting_.manifest(), options_.read, unit, out);
+    };
+    relay_.emplace(std::move(serving), meeting_.socket(), meeting_.datagrams());
   }
 
-  Status take(const Offer& offer, std::uint64_t sender) {
-    if (offer.image_bytes == 0 || offer.image_bytes / kUnitBytes >= kUnitsMax / 2 ||
-        offer.cells == 0 || offer.cells > kCellsMax) {
-      return fail(Code::kMalformed, "multicast.offer");
-    }
-    if (offer.image_bytes > options_.image_bytes_max) {
-      return fail(Code::kTooLarge, "multicast.offer: the image is longer than this receiver takes");
-    }
-    manifest_.emplace(offer.image_bytes);
-    if (offer.units != manifest_->all_units() || offer.position >= offer.units) {
-      return fail(Code::kMalformed, "multicast.offer");
-    }
-    offer_ = offer;
-    sender_ = sender;
-    return {};
-  }
-
-  /// Joins the group, and waits for a probe. Without one all comes by unicast.
-  Status try_group() {
-    const Address group{offer_.group, offer_.port};
-    auto joined = Socket::join(group, options_.own);
-    by_unicast_ = true;
-    if (!joined) return {};
-    group_.emplace(std::move(*joined));
-    const Time begun = clock_.now();
-    while (by_unicast_ && clock_.now() - begun < kProbeTime) {
-      wait(begun + kProbeTime);
-      Address from;
-      while (const auto length = group_->receive(room_, from)) {
-        const auto opened = datagrams_.open(ByteSpan(room_).first(*length));
-        if (opened && opened->from == sender_) by_unicast_ = false;
-      }
-    }
-    if (by_unicast_) group_.reset();
-    return {};
+  void send_ask(const Server& to, const Ask& ask) {
+    meeting_.send(AskMessage{to.id, ask}, to.address);
   }
 
   void ask() {
-    while (const auto ask = receiver_->next(clock_.now())) {
-      static_cast<void>(socket_.send(datagrams_.seal(AskMessage{sender_, *ask}), options_.from));
-    }
+    while (const auto ask = receiver_->next(clock_.now())) send_ask(server_, *ask);
   }
 
-  /// Tells the sender that this receiver needs nothing, more than once: datagrams are lost.
-  void send_done() {
-    const Time until = clock_.now() + kFarewell;
-    Ask done;
-    done.done = true;
-    while (clock_.now() < until) {
-      static_cast<void>(socket_.send(datagrams_.seal(AskMessage{sender_, done}), options_.from));
-      const timespec pause{0, 50'000'000};
-      ::nanosleep(&pause, nullptr);
+  /// Does everything but asking: takes what has come, passes on what others need, and waits until
+  /// `wake_at` at most.
+  Status turn(Time wake_at) {
+    const Time now = clock_.now();
+    if (!receiver_->done()) {
+      join(now);
+      report(now);
     }
-  }
-
-  Status receive_datagrams() {
-    for (Socket* socket : {group_ ? &*group_ : nullptr, &socket_}) {
-      Address from;
-      for (int i = 0; socket != nullptr && i < kReceivedAtOnce; ++i) {
-        const auto length = socket->receive(room_, from);
-        if (!length) break;
-        if (options_.lose_permille > 0 && prng_.chance(options_.lose_permille, 1000)) continue;
-        const auto opened = datagrams_.open(ByteSpan(room_).first(*length));
-        if (!opened || opened->from != sender_) continue;
-        // A recorded datagram, sent again, does not show that the sender lives.
-        if (opened->number > newest_) {
-          newest_ = opened->number;
-          heard_ = clock_.now();
-        }
-        if (const auto* cell = std::get_if<Cell>(&opened->message))
-          STDCHK_TRY(take(*cell, *length));
-      }
+    STDCHK_TRY(meeting_.receive([this](const Opened& opened, const Address& from,
+                                       std::size_t bytes) {
+      const bool lost = options_.lose_permille > 0 && prng_.chance(options_.lose_permille, 1000);
+      return lost ? Status() : take(opened, from, bytes);
+    }));
+    if (relay_ && relay_->peers() > 0) {
+      STDCHK_TRY(relay_->speak(clock_));
+      relay_->probe_each(now);
+      wake_at = std::min(wake_at, relay_->sender().wake_at());
     }
+    meeting_.wait(wake_at);
     return {};
   }
 
+  /// Asks the sender for a place in the tree until the answer comes, and again when the relay is
+  /// lost. Without an answer the sender itself is asked for units.
+  void join(Time now) {
+    if (server_.id != meeting_.sender() && joining_.placed && now - server_.heard > kRelaySilence) {
+      joining_ = {false, server_.id, 0, Time{}};
+    }
+    if (joining_.placed || now - joining_.sent_at < kJoinAgain) return;
+    if (joining_.sent == kJoinsMax) {
+      joining_.placed = true;
+      server_ = {meeting_.sender(), options_.from, now};
+      return;
+    }
+    ++joining_.sent;
+    joining_.sent_at = now;
+    meeting_.send(
+        Join{meeting_.sender(), joining_.avoid, meeting_.by_unicast(), relay_.has_value()},
+        options_.from);
+  }
+
+  void take(const Place& place) {
+    const bool is_late = place.relay != 0 && place.relay == joining_.avoid;
+    if (place.to != meeting_.datagrams().id() || joining_.placed || is_late) return;
+    joining_.placed = true;
+    const Time now = clock_.now();
+    server_ = place.relay == 0 ? Server{meeting_.sender(), options_.from, now}
+                               : Server{place.relay, {place.host, place.port}, now};
+  }
+
+  /// Tells the sender that this receiver is there, while a relay serves it.
+  void report(Time now) {
+    if (server_.id == meeting_.sender() || now - reported_ < kReport) return;
+    reported_ = now;
+    Ask ask;
+    ask.by_unicast = true;
+    send_ask({meeting_.sender(), options_.from, {}}, ask);
+  }
+
+  /// Serves the receivers that need this relay, for as long as `took` and the patience at most.
+  /// Says that this receiver needs nothing, more than once: datagrams are lost.
+  void finish(Duration took) {
+    const Time begun = clock_.now();
+    Ask done;
+    done.done = done.by_unicast = true;
+    Time said{};
+    for (Time now = begun;
+         now - begun < kFarewell || (is_needed(now) && now - begun < took + options_.patience);
+         now = clock_.now()) {
+      const Duration pause = now - begun < kFarewell ? kFarewellAgain : kReport;
+      if (now - said >= pause) {
+        said = now;
+        send_ask({meeting_.sender(), options_.from, {}}, done);
+        if (server_.id != meeting_.sender()) send_ask(server_, done);
+      }
+      // An error of relaying does not matter: the image is complete here.
+      if (!turn(now + kFarewellAgain)) return;
+    }
+  }
+
+  bool is_needed(Time now) {
+    return relay_ && relay_->sender().receivers() > 0 && !relay_->sender().all_done(now);
+  }
+
+  Status take(const Opened& opened, const Address& from, std::size_t datagram_bytes) {
+    const Time now = clock_.now();
+    if (const auto* asked = std::get_if<AskMessage>(&opened.message)) {
+      if (relay_) relay_->take(now, opened, *asked, from);
+      return {};
+    }
+    const bool is_server = opened.from == server_.id;
+    if (!is_server && opened.from != meeting_.sender()) return {};
+    // A recorded datagram, sent again, does not show that the sender lives.
+    if (opened.number > newest_[opened.from]) {
+      newest_[opened.from] = opened.number;
+      heard_ = now;
+      if (is_server) server_.heard = now;
+    }
+    const auto* place = std::get_if<Place>(&opened.message);
+    if (place != nullptr && opened.from == meeting_.sender()) take(*place);
+    const auto* cell = std::get_if<Cell>(&opened.message);
+    return cell != nullptr ? take(*cell, datagram_bytes) : Status();
+  }
+
   Status take(const Cell& cell, std::size_t datagram_bytes) {
-    const std::size_t cell_bytes = (kUnitBytes + offer_.cells - 1) / offer_.cells;
+    const std::uint32_t cells = meeting_.offer().cells;
+    const std::size_t cell_bytes = (kUnitBytes + cells - 1) / cells;
     const std::size_t from = cell.cell * cell_bytes;
     // Before the manifest is proven, the receiver needs no cell of the image.
     if (!receiver_->needs(cell.unit, cell.cell)) {
@@ -170,56 +221,51 @@ class Receiving {
     if (!receiver_->on_cell(clock_.now(), cell.unit, cell.cell, datagram_bytes)) return {};
     const std::vector<std::byte> whole = std::move(unit);
     assembly_.erase(cell.unit);
-    return cell.unit < manifest_->own_units() ? take_manifest(cell.unit, whole)
-                                              : take_unit(cell.unit, whole);
+    return cell.unit < meeting_.manifest().own_units() ? take_manifest(cell.unit, whole)
+                                                       : take_unit(cell.unit, whole);
   }
 
   Status take_manifest(std::uint32_t unit, ByteSpan bytes) {
-    manifest_->set_own_unit(unit, bytes);
-    if (receiver_->accepted() + 1 == manifest_->own_units()) {
-      if (manifest_->root() != options_.root) {
+    Manifest& manifest = meeting_.manifest();
+    manifest.set_own_unit(unit, bytes);
+    if (receiver_->accepted() + 1 == manifest.own_units()) {
+      if (manifest.root() != options_.root) {
         return fail(Code::kCorrupt, "multicast.receive: the manifest has another root");
       }
-      STDCHK_TRY(options_.begin(offer_.image_bytes));
+      STDCHK_TRY(options_.begin(manifest.image_bytes()));
     }
     receiver_->accept(unit);
+    if (relay_) relay_->sender().have(unit);
     return {};
   }
 
   Status take_unit(std::uint32_t unit, ByteSpan bytes) {
-    const std::uint32_t image_unit = unit - manifest_->own_units();
-    const ByteSpan used = bytes.first(manifest_->unit_bytes(image_unit));
-    if (!manifest_->matches(image_unit, used)) {
+    const Manifest& manifest = meeting_.manifest();
+    const std::uint32_t image_unit = unit - manifest.own_units();
+    const ByteSpan used = bytes.first(manifest.unit_bytes(image_unit));
+    if (!manifest.matches(image_unit, used)) {
       receiver_->reject(unit);
       return {};
     }
     receiver_->accept(unit);
-    return options_.write(std::uint64_t{image_unit} * kUnitBytes, used);
-  }
-
-  void wait(Time until) {
-    const Duration left = std::clamp<Duration>(until - clock_.now(), Duration{}, milliseconds(100));
-    const timespec time{0, static_cast<long>(left.count())};
-    std::array<pollfd, 2> ready{
-        {{socket_.fd(), POLLIN, 0}, {group_ ? group_->fd() : -1, POLLIN, 0}}};
-    ::ppoll(ready.data(), ready.size(), &time, nullptr);
+    STDCHK_TRY(options_.write(std::uint64_t{image_unit} * kUnitBytes, used));
+    if (relay_) relay_->sender().have(unit);
+    return {};
   }
 
   const ReceiveOptions& options_;
   Clock& clock_;
-  Socket socket_;
-  std::optional<Socket> group_;
-  Datagrams datagrams_;
+  Meeting meeting_;
   Prng prng_;
-  std::uint64_t sender_ = 0;
-  std::uint64_t newest_ = 0;  ///< the highest number of the sender's datagrams
-  Offer offer_;
-  std::optional<Manifest> manifest_;
-  bool by_unicast_ = false;
+  /// The highest number of the datagrams of the sender and of each relay that has served this host.
+  std::map<std::uint64_t, std::uint64_t> newest_;
   std::optional<Receiver> receiver_;
+  std::optional<Serving> relay_;
+  Server server_;
+  Joining joining_;
+  Time reported_{};
   /// The bytes of incomplete units; the Receiver limits the number of these units.
   std::unordered_map<std::uint32_t, std::vector<std::byte>> assembly_;
-  std::array<std::byte, kDatagramBytesMax> room_{};
   Time heard_{};
 };
 

@@ -28,8 +28,9 @@ constexpr std::size_t kUnicastQueueMax = 4096;
 Sender::Sender(const SenderOptions& options)
     : options_(options),
       rate_({options.rate_start, options.rate_least, options.rate_most}),
-      waiting_(options.units, 0),
-      sent_(options.units) {
+      waiting_(options.holds_all ? options.units : 0),
+      sent_(options.holds_all ? options.units : 0),
+      here_(options.holds_all ? 0 : options.units) {
   STDCHK_ASSERT(options.units > 0 && options.units <= kUnitsMax);
   STDCHK_ASSERT(options.cells > 0 && options.cells <= kCellsMax);
 }
@@ -58,6 +59,7 @@ bool Sender::on_ask(Time now, ReceiverId from, const Ask& ask) {
   receiver.heard = now;
   receiver.done = ask.done;
   judge(now, receiver, ask);
+  unicast_only_ = is_unicast_only();
   for (const Want& want : ask.wants) {
     for (std::uint32_t unit = want.first; unit < want.first + want.count; ++unit) {
       ++counts_.asked_units;
@@ -79,11 +81,11 @@ void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
   if (ask.delay_us > 0) {
     receiver.delay = std::min<Duration>(std::chrono::microseconds(ask.delay_us), kLockstepMost);
   }
-  receiver.reached = !ask.by_unicast;
+  receiver.reached = options_.holds_all && !ask.by_unicast;
   // All receivers get the same stream. So a receiver that gets much less than was sent loses
   // datagrams.
   const bool busy = rate_.is_used();
-  const bool slow = busy && receiver.rate < kLagShare * rate_.sent() &&
+  const bool slow = busy && !unicast_only_ && receiver.rate < kLagShare * rate_.sent() &&
                     now - receiver.joined > kLagTime && receivers_.size() > 1;
   if (!slow) receiver.slow_since = Time{};
   if (slow && receiver.slow_since == Time{}) receiver.slow_since = now;
@@ -97,13 +99,29 @@ void Sender::judge(Time now, Receiver& receiver, const Ask& ask) {
   if (ask.lost_cells == 0) return;
   ++counts_.loss_reports;
   // While the sender waits for asks, its rate does not show losses.
-  const bool chance = !busy || receiver.rate > kDelivered * rate_.sent();
-  if (!receiver.unicast && receiver.slow_since == Time{} && !chance) back_off(now);
+  if (!busy) return;
+  const double least = kDelivered * rate_.sent();
+  if (unicast_only_) {
+    if (unicast_rate() <= least) back_off(now);
+  } else if (!receiver.unicast && receiver.slow_since == Time{} && receiver.rate <= least) {
+    back_off(now);
+  }
+}
+
+bool Sender::is_unicast_only() const {
+  bool any = false;
+  for (const auto& [id, receiver] : receivers_) {
+    if (receiver.done) continue;
+    if (!receiver.unicast) return false;
+    any = true;
+  }
+  return any;
 }
 
 void Sender::back_off(Time now) {
   const Duration interval = std::max<Duration>(lockstep_time(), kBackOffInterval);
-  if (rate_.back_off(now, mean_rate(), interval)) ++counts_.backed_off;
+  const double received = unicast_only_ ? unicast_rate() : mean_rate();
+  if (rate_.back_off(now, received, interval)) ++counts_.backed_off;
 }
 
 /// The mean rate of those that are served by multicast and receive anything.
@@ -116,6 +134,15 @@ double Sender::mean_rate() const {
     ++count;
   }
   return count == 0 ? 0 : sum / count;
+}
+
+/// The sum of the rates of all receivers that are served by unicast.
+double Sender::unicast_rate() const {
+  double sum = 0;
+  for (const auto& [id, receiver] : receivers_) {
+    if (receiver.unicast && !receiver.done) sum += receiver.rate;
+  }
+  return sum;
 }
 
 Duration Sender::lockstep_time() const {
@@ -137,12 +164,31 @@ void Sender::queue_for_all(Time now, std::uint32_t unit, CellMask cells) {
 }
 
 void Sender::queue_for_one(Receiver& receiver, std::uint32_t unit, CellMask cells) {
+  if (!is_here(unit)) {
+    if (receiver.later.size() >= kUnicastQueueMax && receiver.later.count(unit) == 0) return;
+    CellMask& later = receiver.later[unit];
+    later = static_cast<CellMask>(later | cells);
+    return;
+  }
   const auto queued = receiver.cells.find(unit);
   if (queued != receiver.cells.end()) {
     queued->second = static_cast<CellMask>(queued->second | cells);
   } else if (receiver.queue.size() < kUnicastQueueMax) {
     receiver.queue.push_back(unit);
     receiver.cells.emplace(unit, cells);
+  }
+}
+
+void Sender::have(std::uint32_t unit) {
+  STDCHK_ASSERT(!options_.holds_all && unit < options_.units);
+  here_[unit] = true;
+  for (auto& [id, receiver] : receivers_) {
+    const auto asked = receiver.later.find(unit);
+    if (asked == receiver.later.end()) continue;
+    const CellMask cells = asked->second;
+    receiver.later.erase(asked);
+    queue_for_one(receiver, unit, cells);
+    wake_at_ = Time{};
   }
 }
 
@@ -179,15 +225,22 @@ std::optional<CellAddress> Sender::take_unicast() {
 }
 
 std::optional<CellAddress> Sender::next(Time now, std::size_t cell_bytes) {
-  rate_.advance(now, !queue_.empty());
+  rate_.advance(now, !queue_.empty() || (unicast_only_ && unicast_waits_));
   const auto bytes = static_cast<double>(cell_bytes);
   if (!rate_.allows(bytes)) {
     wake_at_ = rate_.time_of(now, bytes);
     return std::nullopt;
   }
   if (rate_.allows_unicast(bytes) || queue_.empty()) {
-    if (const auto cell = take_unicast()) {
-      rate_.spend_on_one(bytes);
+    const auto cell = take_unicast();
+    unicast_waits_ = cell.has_value();
+    if (cell) {
+      // Alone, unicast counts as what is sent to all: the rate depends on it.
+      if (unicast_only_) {
+        rate_.spend_on_all(bytes);
+      } else {
+        rate_.spend_on_one(bytes);
+      }
       return cell;
     }
   }

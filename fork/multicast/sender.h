@@ -18,6 +18,8 @@ struct SenderOptions {
   double rate_start = 64e6;  ///< bytes a second
   double rate_least = 2e6;
   double rate_most = 12e9;
+  /// False for a relay: it begins without units, and gets each by have().
+  bool holds_all = true;
 };
 
 /// A Sender decides which cell to send next, and when, from what receivers ask for. Pure: it sends
@@ -31,6 +33,10 @@ struct SenderOptions {
 ///   in a delay. Less loss is chance, not a full queue.
 /// - A receiver that lags, or that multicast does not reach, is served by unicast from a quarter of
 ///   the rate. Its losses do not lower the rate. After 1.5 s the Sender tries multicast again.
+/// - When all receivers are served by unicast, they get the whole rate. The rate rises while cells wait,
+///   and falls to 3/4 of the receivers' sum on loss.
+/// - A relay's Sender keeps asks for units that have not come, and sends each when it comes. It
+///   sends by unicast only.
 ///
 /// Threads: one. Times never go back.
 /// Limits: kReceiversMax receivers; asks of others are ignored. A receiver that is silent for
@@ -45,6 +51,8 @@ class Sender {
   /// Returns false when the ask is not valid or there is no room for the receiver. A valid ask
   /// names at most Ask::kWantedUnitsMax units.
   bool on_ask(Time now, ReceiverId from, const Ask& ask);
+  /// The unit has come. Only without `holds_all`.
+  void have(std::uint32_t unit);
   /// Returns the next cell if the rate allows to send it at `now`. Nothing: wait until wake_at(),
   /// or for an ask.
   std::optional<CellAddress> next(Time now, std::size_t cell_bytes);
@@ -85,6 +93,7 @@ class Sender {
     Time unicast_since{};
     std::deque<std::uint32_t> queue;                    ///< units for unicast, in order
     std::unordered_map<std::uint32_t, CellMask> cells;  ///< of each unit of `queue`
+    std::unordered_map<std::uint32_t, CellMask> later;  ///< of units that have not come
   };
 
   void queue_for_all(Time now, std::uint32_t unit, CellMask cells);
@@ -93,18 +102,25 @@ class Sender {
   void back_off(Time now);
   std::optional<CellAddress> take(Pending& pending, ReceiverId to);
   std::optional<CellAddress> take_unicast();
+  bool is_here(std::uint32_t unit) const { return options_.holds_all || here_[unit]; }
+  /// True when no incomplete receiver takes the multicast.
+  bool is_unicast_only() const;
   double mean_rate() const;
+  double unicast_rate() const;
   Duration lockstep_time() const;
 
   const SenderOptions options_;
   SendRate rate_;
   std::map<ReceiverId, Receiver> receivers_;
   std::deque<Pending> queue_;      ///< for all
-  std::vector<CellMask> waiting_;  ///< of each unit: cells in queue_
-  std::vector<Time> sent_;         ///< of each unit: last sent to all
+  std::vector<CellMask> waiting_;  ///< of each unit: cells in queue_; with holds_all
+  std::vector<Time> sent_;         ///< of each unit: time of the last multicast; with holds_all
+  std::vector<bool> here_;         ///< the unit has come; without holds_all
   Time wake_at_{};
   std::uint32_t position_ = 0;
   bool had_receivers_ = false;
+  bool unicast_only_ = false;   ///< is_unicast_only() at the last ask
+  bool unicast_waits_ = false;  ///< the last look found a cell for unicast
   ReceiverId last_served_ = 0;
   Counts counts_;
 };

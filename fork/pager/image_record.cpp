@@ -9,14 +9,14 @@ namespace stdchk::pager {
 namespace {
 
 struct Fixed {
-  std::uint64_t is_file = 0;
+  std::uint64_t kind = 0;
   PoolSource::Identity identity;
 };
 
 }  // namespace
 
 std::string SourceRecord::encode() const {
-  const Fixed fixed{is_file ? 1U : 0U, identity};
+  const Fixed fixed{static_cast<std::uint64_t>(kind), identity};
   std::string text(sizeof(fixed), '\0');
   std::memcpy(text.data(), &fixed, sizeof(fixed));
   return text + name;
@@ -26,27 +26,38 @@ Result<SourceRecord> SourceRecord::decode(const std::string& text) {
   Fixed fixed;
   if (text.size() < sizeof(fixed)) return fail(Code::kMalformed, "pager.record");
   std::memcpy(&fixed, text.data(), sizeof(fixed));
-  return SourceRecord{fixed.is_file != 0, fixed.identity, text.substr(sizeof(fixed))};
+  if (fixed.kind > static_cast<std::uint64_t>(SourceKind::kCast)) {
+    return fail(Code::kMalformed, "pager.record");
+  }
+  return SourceRecord{static_cast<SourceKind>(fixed.kind), fixed.identity,
+                      text.substr(sizeof(fixed))};
 }
 
 SourceRecord record_of(const Source& source) {
   if (const auto* pooled = dynamic_cast<const PoolSource*>(&source)) {
-    return {false, pooled->identity(), pooled->name()};
+    return {SourceKind::kPool, pooled->identity(), pooled->name()};
   }
-  return {true, {}, source.name()};
+  const bool is_cast = dynamic_cast<const CastSource*>(&source) != nullptr;
+  return {is_cast ? SourceKind::kCast : SourceKind::kFile, {}, source.name()};
 }
 
 std::string key_of(const Source& source) {
   if (const auto* pooled = dynamic_cast<const PoolSource*>(&source)) return pooled->key();
+  // The name has the root of all bytes.
+  if (dynamic_cast<const CastSource*>(&source) != nullptr) return source.name();
   const auto* file = dynamic_cast<const FileSource*>(&source);
   STDCHK_ASSERT(file != nullptr);
   return file->key();
 }
 
 Result<std::shared_ptr<Source>> source_of(const SourceRecord& record, Descriptor file,
-                                          PoolConnection& pool) {
-  if (!record.is_file) {
+                                          PoolConnection& pool, const CastPlace& cast) {
+  if (record.kind == SourceKind::kPool) {
     return std::shared_ptr<Source>(PoolSource::reopen(pool, record.name, record.identity));
+  }
+  if (record.kind == SourceKind::kCast) {
+    STDCHK_ASSIGN(std::shared_ptr<Source> source, CastSource::open(cast, record.name));
+    return source;
   }
   STDCHK_ASSIGN(std::shared_ptr<Source> source, FileSource::create(std::move(file), record.name));
   return source;

@@ -17,6 +17,7 @@
 #include "core/runtime/confinement.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
+#include "fork/multicast/cast.h"
 #include "fork/pager/holder.h"
 #include "fork/pager/listener.h"
 #include "fork/pager/server.h"
@@ -41,6 +42,8 @@ struct Settings {
   std::uint64_t cache_bytes = 64 * limits::kMiB;
   std::uint64_t prefetch_bytes = 64 * limits::kKiB;
   std::uint32_t workers = 8;
+  std::string cast_secret_file;
+  std::string cast_own;
   bool unconfined = false;
   metrics::Flags metrics;
   log::Level log_level = log::Level::kInfo;
@@ -63,6 +66,10 @@ void describe_options(Options& options, Settings& settings) {
   options.size("--prefetch", settings.prefetch_bytes, kBlockBytes, 4 * limits::kMiB,
                "bytes to fetch when a program jumps to an absent page");
   options.count("--workers", settings.workers, 1, 256, "page faults to serve at the same time");
+  options.text("--cast-secret-file", settings.cast_secret_file, "FILE",
+               "file with the secret of senders whose images are mapped (stdchk-cast send)");
+  options.text("--cast-own", settings.cast_own, "ADDRESS",
+               "IPv4 address of the interface towards these senders");
   options.text("--ready-file", settings.ready_file, "FILE",
                "write this file when programs can ask");
   options.flag("--unconfined", settings.unconfined, kUnconfinedHelp);
@@ -94,8 +101,8 @@ metrics::Endpoint::Page page_of(const Server& server) {
   };
 }
 
-int serve(const Settings& settings, const client::Options& pool_options, HolderLink& holder,
-          std::vector<Kept> kept) {
+int serve(const Settings& settings, const client::Options& pool_options, const CastPlace& cast,
+          HolderLink& holder, std::vector<Kept> kept) {
   sigset_t ends;
   sigemptyset(&ends);
   for (const int signal : {SIGTERM, SIGINT}) sigaddset(&ends, signal);
@@ -110,6 +117,7 @@ int serve(const Settings& settings, const client::Options& pool_options, HolderL
   ServerOptions options;
   options.workers = settings.workers;
   options.memory_bytes = settings.memory_bytes;
+  options.cast = cast;
   options.blocks_least = static_cast<std::uint32_t>(settings.prefetch_bytes / kBlockBytes);
   Descriptor held_listener;
   for (Kept& each : kept) {
@@ -148,6 +156,20 @@ Outcome<client::Options> pool_options_of(const Settings& settings) {
   return wanted;
 }
 
+Outcome<CastPlace> cast_place_of(const Settings& settings) {
+  CastPlace place;
+  if (settings.cast_secret_file.empty() && settings.cast_own.empty()) return place;
+  const auto own = multicast::parse_address(settings.cast_own);
+  if (!own || own->port != 0 || settings.cast_secret_file.empty()) {
+    return problem("--cast-own needs an IPv4 address, and --cast-secret-file, and the reverse");
+  }
+  const auto secret = read_secret_file(settings.cast_secret_file);
+  if (!secret) return problem(secret.error());
+  place.group = multicast::group_secret(*secret);
+  place.own = *own;
+  return place;
+}
+
 }  // namespace
 }  // namespace stdchk::pager
 
@@ -163,6 +185,8 @@ int main(int argc, char** argv) {
   log::start("stdchk-pager", settings.log_level);
   const auto pool = pager::pool_options_of(settings);
   if (!pool) return fail_with(pool.error().text);
+  const auto cast = pager::cast_place_of(settings);
+  if (!cast) return fail_with(cast.error().text);
   auto listener = pager::listen_at(settings.socket);
   if (!listener) return fail_with(listener.error().text);
   // Confine the process before it starts a thread or a child: both inherit the confinement.
@@ -173,7 +197,7 @@ int main(int argc, char** argv) {
   kept[0].files.push_back(std::move(*listener));
   const int status =
       pager::hold(std::move(kept), [&](pager::HolderLink& link, std::vector<pager::Kept> left) {
-        return pager::serve(settings, *pool, link, std::move(left));
+        return pager::serve(settings, *pool, *cast, link, std::move(left));
       });
   ::unlink(settings.socket.c_str());
   return status;

@@ -330,6 +330,12 @@ Result<Server::ImagePtr> Server::image_for(const MapRequest& request, Descriptor
                   FileSource::create(std::move(file), request.image));
     return add_image(std::move(source), fd);
   }
+  if (CastSource::is_name(request.image)) {
+    // The name is the image's key: no second meeting with the sender.
+    if (ImagePtr present = registry_.image(std::string(request.image))) return present;
+    STDCHK_ASSIGN(std::shared_ptr<Source> source, CastSource::open(options_.cast, request.image));
+    return add_image(std::move(source), -1);
+  }
   STDCHK_ASSIGN(std::shared_ptr<Source> source, PoolSource::open(pool_, request.image));
   return add_image(std::move(source), -1);
 }
@@ -449,7 +455,7 @@ void Server::adopt_image(Kept& kept) {
   if (!record || kept.files.empty()) return;
   Descriptor memory = std::move(kept.files[0]);
   Descriptor file = kept.files.size() > 1 ? std::move(kept.files[1]) : Descriptor();
-  auto source = source_of(*record, std::move(file), pool_);
+  auto source = source_of(*record, std::move(file), pool_, options_.cast);
   if (!source) {
     log::error("Image {} is not served again: {}", record->name, describe(source.error()));
     return;

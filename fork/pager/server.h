@@ -10,6 +10,7 @@
 #include "core/base/descriptor.h"
 #include "core/base/executor.h"
 #include "core/base/mutex.h"
+#include "fork/pager/cast_source.h"
 #include "fork/pager/clone.h"
 #include "fork/pager/holder.h"
 #include "fork/pager/image.h"
@@ -25,6 +26,7 @@ struct ServerOptions {
   std::uint64_t memory_bytes = 0;
   std::uint32_t blocks_least = 4;   ///< fetched for a fault that does not continue a run
   std::uint32_t blocks_most = 256;  ///< fetched at once in a run
+  CastPlace cast;
 };
 
 /// A Server lets the processes of one user on one host map images, and serves their faults.

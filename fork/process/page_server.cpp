@@ -53,14 +53,25 @@ void take_out(std::vector<PageServer::Segment>& segments, std::uint64_t begin, s
   segments = std::move(left);
 }
 
-PageServer::PageServer(Watches& watches, std::vector<Segment> segments, Fetch fetch)
-    : watches_(watches), first_(std::move(segments)), fetch_(std::move(fetch)) {}
+PageServer::PageServer(Watches& watches, std::vector<Segment> segments,
+                       std::vector<MemoryPart> holes, Fetch fetch)
+    : watches_(watches),
+      first_(std::move(segments)),
+      holes_(std::move(holes)),
+      fetch_(std::move(fetch)) {}
 
 PageServer::~PageServer() {
   for (const auto& [fd, memory] : memories_) watches_.remove(fd);
 }
 
-void PageServer::serve(Descriptor faults) { serve(std::move(faults), first_); }
+void PageServer::serve(Descriptor faults) {
+  for (const MemoryPart& hole : holes_) {
+    // If this fails, on_fault() gives zeros.
+    uffdio_range range{hole.begin, hole.end - hole.begin};
+    ::ioctl(faults.get(), UFFDIO_UNREGISTER, &range);
+  }
+  serve(std::move(faults), first_);
+}
 
 void PageServer::serve(Descriptor faults, std::vector<Segment> segments) {
   const int fd = faults.get();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/descriptor.h"
+#include "fork/process/population.h"
 #include "fork/process/watches.h"
 
 namespace stdchk::fork {
@@ -19,7 +20,7 @@ namespace stdchk::fork {
 ///
 /// It follows the clones' memory by the events of userfaultfd(2). A fork's child is served, too.
 /// Moved memory keeps its source. Memory that a clone has released (MADV_DONTNEED, munmap) reads as
-/// zeros afterwards.
+/// zeros afterwards. Memory that had no page in the parent is a hole: the kernel serves it.
 ///
 /// Owns: the userfaultfds. Threads: the reactor's.
 class PageServer {
@@ -33,12 +34,13 @@ class PageServer {
   /// Asks for a block of the frozen copy; on_block() brings it.
   using Fetch = std::function<void(std::uint64_t address, std::uint64_t bytes)>;
 
-  PageServer(Watches& watches, std::vector<Segment> segments, Fetch fetch);
+  PageServer(Watches& watches, std::vector<Segment> segments, std::vector<MemoryPart> holes,
+             Fetch fetch);
   ~PageServer();
   PageServer(const PageServer&) = delete;
   PageServer& operator=(const PageServer&) = delete;
 
-  /// Serves the process that has registered the segments with this userfaultfd.
+  /// Serves the process that has registered segments and holes with this userfaultfd.
   void serve(Descriptor faults);
   void on_block(std::uint64_t address, std::string_view bytes);
   /// Requests all missing blocks again.
@@ -57,6 +59,7 @@ class PageServer {
 
   Watches& watches_;
   const std::vector<Segment> first_;
+  const std::vector<MemoryPart> holes_;
   const Fetch fetch_;
   std::map<int, Memory> memories_;
   std::map<std::uint64_t, std::string> blocks_;  ///< by address in the frozen copy

@@ -18,7 +18,6 @@
 #include "core/base/log.h"
 #include "core/base/zero_bytes.h"
 #include "fork/pager/stdchk_map.h"
-#include "fork/process/host_channel.h"
 #include "fork/process/image_file.h"
 
 namespace stdchk::fork {
@@ -80,14 +79,12 @@ std::uint64_t size_of(const std::vector<ImageSegment>& segments) {
 
 }  // namespace
 
-std::vector<ImageSegment> image_of(std::string_view ranges) {
+std::vector<ImageSegment> image_of(const std::vector<MemoryPart>& parts) {
   std::vector<ImageSegment> segments;
   std::uint64_t offset = 0;
-  // In this list, PageRange::bytes holds the end address of the range, not its length.
-  for (PageRange range; take_value(ranges, range);) {
-    if (range.address >= range.bytes) continue;
-    segments.push_back({range.address, range.bytes, offset});
-    offset += range.bytes - range.address;
+  for (const MemoryPart& part : parts) {
+    segments.push_back({part.begin, part.end, offset});
+    offset += part.end - part.begin;
   }
   return segments;
 }

@@ -15,6 +15,7 @@
 #include "core/base/problem.h"
 #include "core/base/result.h"
 #include "core/runtime/reactor.h"
+#include "fork/process/population.h"
 #include "fork/process/process_handle.h"
 
 namespace stdchk::fork {
@@ -33,8 +34,8 @@ struct ImagePlace {
   char pager[108] = {};
 };
 
-/// Lays ranges out one behind the other.
-std::vector<ImageSegment> image_of(std::string_view ranges);
+/// Lays parts of memory out one behind the other.
+std::vector<ImageSegment> image_of(const std::vector<MemoryPart>& parts);
 
 /// An ImageWriter copies a frozen copy's memory into a file, beside the reactor. Pages of zeros
 /// become holes. The file is committed when `done` gets a success.

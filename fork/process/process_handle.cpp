@@ -1,5 +1,6 @@
 #include "fork/process/process_handle.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
@@ -49,6 +50,12 @@ ssize_t ProcessHandle::read(void* to, std::uint64_t address, std::size_t bytes) 
   const bool was_it = is_alive();
   errno = was_it ? error : ESRCH;
   return was_it ? n : -1;
+}
+
+Descriptor ProcessHandle::open_pagemap() const {
+  Descriptor file(::open(fmt::format("/proc/{}/pagemap", pid_).c_str(), O_RDONLY | O_CLOEXEC));
+  // A process that lives now had its pid when the file was opened.
+  return is_alive() ? std::move(file) : Descriptor();
 }
 
 std::uint64_t ProcessHandle::pid_namespace() const {

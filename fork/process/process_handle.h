@@ -33,6 +33,8 @@ class ProcessHandle {
   void kill() const;
   /// As process_vm_readv(2) for one range; ESRCH when the process has ended, also during the call.
   ssize_t read(void* to, std::uint64_t address, std::size_t bytes) const;
+  /// The process's pagemap (proc(5)), open for reading. Empty when the process has ended.
+  Descriptor open_pagemap() const;
   /// Identifies the pid namespace: the inode of /proc/PID/ns/pid. 0: the process has ended.
   std::uint64_t pid_namespace() const;
 

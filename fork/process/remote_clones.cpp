@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <utility>
 
 #include "core/base/log.h"
@@ -28,6 +29,31 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 constexpr std::uint64_t kPagesBytesMax = std::uint64_t{1} << 20;
 constexpr std::uint64_t kPage = 4096;
+
+/// Reads a list of ranges, as the copy for other hosts sends it.
+std::vector<MemoryPart> ranges_of(std::string_view text) {
+  std::vector<MemoryPart> ranges;
+  for (MemoryPart range; take_value(text, range);) {
+    if (range.begin < range.end) ranges.push_back(range);
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  return ranges;
+}
+
+Population population_of(const ProcessHandle& frozen, std::string_view ranges) {
+  const Descriptor pagemap = frozen.open_pagemap();
+  return find_population(
+      ranges_of(ranges), [&](std::uint64_t address, std::span<std::uint64_t> entries) {
+        const auto offset = static_cast<off_t>(address / kPage * sizeof(std::uint64_t));
+        const ssize_t n = ::pread(pagemap.get(), entries.data(), entries.size_bytes(), offset);
+        return n == static_cast<ssize_t>(entries.size_bytes());
+      });
+}
+
+void append(std::string& text, const std::vector<MemoryPart>& parts) {
+  text.append(reinterpret_cast<const char*>(parts.data()), parts.size() * sizeof(MemoryPart));
+}
 
 std::string last_lines(const std::string& path) { return end_of_log(path, 400); }
 
@@ -164,12 +190,11 @@ void RemoteClones::give_pages(Host& host, const PageRange& range) {
 }
 
 void RemoteClones::distribute(const std::array<std::uint64_t, 2>& token, Process copy,
-                              Process frozen, std::string ranges) {
+                              Process frozen, std::string_view ranges) {
   ticket_.token[0] = token[0];
   ticket_.token[1] = token[1];
   copy_ = std::move(copy);
   frozen_ = std::move(frozen);
-  ranges_ = std::move(ranges);
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   // CRIU knows its process by the pid only. The copy waits for it, and ends at its hands.
@@ -182,6 +207,8 @@ void RemoteClones::distribute(const std::array<std::uint64_t, 2>& token, Process
   if (dump_pid < 0)
     return fail_all(fmt::format("nsenter(1) cannot be started: {}.", std::strerror(errno)));
   dump_.emplace(dump_pid);
+  // CRIU works meanwhile.
+  population_ = frozen_ ? population_of(*frozen_, ranges) : Population{ranges_of(ranges), {}};
   watches_.add(dump_->pidfd(), [this] {
     int status = 0;
     watches_.remove(dump_->pidfd());
@@ -219,8 +246,13 @@ void RemoteClones::dumped(int status) {
       }
     } while (in);
   }
+  const PopulationHead head{static_cast<std::uint32_t>(population_.parts.size()),
+                            static_cast<std::uint32_t>(population_.holes.size())};
+  std::string population(reinterpret_cast<const char*>(&head), sizeof(head));
+  append(population, population_.parts);
+  append(population, population_.holes);
   for (const auto& host : hosts_) {
-    if (!host->is_lost && !host->channel->send_value(HostWord::kRestore, ticket_, ranges_)) {
+    if (!host->is_lost && !host->channel->send_value(HostWord::kRestore, ticket_, population)) {
       on_lost(*host, host->name + " does not take the image.");
     }
   }
@@ -233,7 +265,7 @@ void RemoteClones::keep_image() {
   const std::string name = fmt::format("{}.{}.{}", host, ::getpid(), ticket_.number);
   image_path_ = parts_.image.folder + "/" + name;
   writer_ =
-      std::make_unique<ImageWriter>(reactor_, frozen_, image_of(ranges_), image_path_,
+      std::make_unique<ImageWriter>(reactor_, frozen_, image_of(population_.parts), image_path_,
                                     [this](const Outcome<void>& written) { send_image(written); });
 }
 
@@ -252,7 +284,7 @@ void RemoteClones::send_image(const Outcome<void>& written) {
                 (parts_.image.pool_path + name).c_str());
   std::snprintf(place.pager, sizeof(place.pager), "%s", parts_.image.pager.c_str());
   std::string segments;
-  for (const ImageSegment& segment : image_of(ranges_)) {
+  for (const ImageSegment& segment : image_of(population_.parts)) {
     segments.append(reinterpret_cast<const char*>(&segment), sizeof(segment));
   }
   for (const auto& host : hosts_) {

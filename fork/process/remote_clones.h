@@ -17,6 +17,7 @@
 #include "fork/process/clone_table.h"
 #include "fork/process/host_channel.h"
 #include "fork/process/parent_image.h"
+#include "fork/process/population.h"
 #include "fork/process/process_handle.h"
 #include "fork/process/watches.h"
 #include "fork/ticket/allocator.h"
@@ -59,9 +60,9 @@ class RemoteClones {
   void prepare(HostTicket ticket, const std::vector<Placement>& placements);
   bool is_prepared() const { return missing_ == 0; }
   /// Dumps `copy`, which stands still with the empty `ranges`, and sends the image. `frozen` has
-  /// the pages.
+  /// the pages. Ranges without pages there are not fetched.
   void distribute(const std::array<std::uint64_t, 2>& token, Process copy, Process frozen,
-                  std::string ranges);
+                  std::string_view ranges);
   void kill(std::uint32_t id);
   /// Writes the parent's memory into the pool, once. All clones run.
   void keep_image();
@@ -98,7 +99,7 @@ class RemoteClones {
   std::optional<ProcessHandle> dump_;
   Process copy_;
   Process frozen_;
-  std::string ranges_;
+  Population population_;
   std::unique_ptr<ImageWriter> writer_;
   std::string image_path_;
   bool has_image_ = false;

@@ -25,6 +25,10 @@ TicketHost::TicketHost(Reactor& reactor, Watches& watches, Server& server, Parts
     : reactor_(reactor), watches_(watches), server_(server), parts_(std::move(parts)) {}
 
 TicketHost::~TicketHost() {
+  if (pages_) {
+    log::info("ticket {}: {} bytes of the parent's memory were fetched", ticket_.number,
+              pages_->fetched_bytes());
+  }
   if (restore_) watches_.remove(restore_->pidfd());
 }
 
@@ -164,15 +168,20 @@ void TicketHost::take_file(std::string_view frame) {
 
 void TicketHost::restore(std::string_view frame) {
   HostTicket ticket;
-  if (run_ == nullptr || !take_value(frame, ticket)) return;
+  PopulationHead head;
+  if (run_ == nullptr || !take_value(frame, ticket) || !take_value(frame, head)) return;
   std::vector<PageServer::Segment> segments;
-  for (PageRange range; take_value(frame, range);) {
-    // In the list of ranges, `bytes` is the end.
-    if (range.address < range.bytes)
-      segments.push_back({range.address, range.bytes, range.address});
+  std::vector<MemoryPart> holes;
+  MemoryPart part;
+  for (std::uint32_t i = 0; i < head.parts && take_value(frame, part); i++) {
+    if (part.begin < part.end) segments.push_back({part.begin, part.end, part.begin});
+  }
+  for (std::uint32_t i = 0; i < head.holes && take_value(frame, part); i++) {
+    if (part.begin < part.end) holes.push_back(part);
   }
   pages_ = std::make_unique<PageServer>(
-      watches_, std::move(segments), [this](std::uint64_t address, std::uint64_t bytes) {
+      watches_, std::move(segments), std::move(holes),
+      [this](std::uint64_t address, std::uint64_t bytes) {
         if (is_image_open_) return image_->fetch(address, bytes);
         channel_->send_value(HostWord::kPagesWanted, PageRange{address, bytes});
       });

@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "core/base/assert.h"
+#include "fork/multicast/demand.h"
 #include "fork/multicast/messages.h"
 #include "fork/multicast/receiver.h"
+#include "fork/multicast/relay_tree.h"
 #include "fork/multicast/sender.h"
 #include "tests/fuzz/choices.h"
 
@@ -52,12 +54,19 @@ std::vector<std::byte> sealed(const Secret& group, std::uint64_t id, std::uint64
 /// The state machines of both ends, which see what was opened.
 class Ends {
  public:
-  Ends() : sender_({.units = kUnits, .cells = kCells}), receiver_(receiver_options()) {}
+  Ends()
+      : sender_({.units = kUnits, .cells = kCells}),
+        relay_({.units = kUnits, .cells = kCells, .holds_all = false}),
+        receiver_(receiver_options()),
+        demand_({.units = kUnits, .cells = kCells}) {
+    for (std::uint32_t unit = 0; unit < kUnits; unit += 3) demand_.want(unit);
+  }
 
   void hear(const Opened& opened) {
     now_ += std::chrono::microseconds(100);
     if (const auto* asked = std::get_if<AskMessage>(&opened.message)) {
       sender_.on_ask(now_, opened.from, asked->ask);
+      relay_.on_ask(now_, opened.from, asked->ask);
     }
     if (const auto* cell = std::get_if<Cell>(&opened.message)) {
       const bool needed = receiver_.needs(cell->unit, cell->cell);
@@ -67,6 +76,13 @@ class Ends {
         cell->bytes.front() == std::byte{0} ? receiver_.reject(cell->unit)
                                             : receiver_.accept(cell->unit);
       }
+      fetch(*cell);
+    }
+    if (const auto* join = std::get_if<Join>(&opened.message)) {
+      const ReceiverId relay =
+          tree_.place(now_, opened.from, {join->by_unicast, join->relays}, join->avoid);
+      STDCHK_ASSERT(relay == 0 || relay != opened.from);
+      STDCHK_ASSERT(tree_.members() <= RelayTree::kMembersMax);
     }
     turn();
   }
@@ -76,6 +92,15 @@ class Ends {
   }
 
  private:
+  void fetch(const Cell& cell) {
+    const bool needed = demand_.needs(cell.unit, cell.cell);
+    STDCHK_ASSERT(!needed || (cell.unit < kUnits && cell.cell < kCells));
+    if (!demand_.on_cell(now_, cell.unit, cell.cell, cell.bytes.size())) return;
+    STDCHK_ASSERT(needed);
+    if (cell.bytes.front() == std::byte{0}) return demand_.reject(cell.unit);
+    demand_.accept(cell.unit);
+    relay_.have(cell.unit);
+  }
   static ReceiverOptions receiver_options() {
     return {.units = kUnits, .cells = kCells, .begin = 7, .in_front = 2};
   }
@@ -85,6 +110,18 @@ class Ends {
       if (!next) break;
       STDCHK_ASSERT(next->unit < kUnits && next->cell < kCells);
     }
+    for (int i = 0; i < 8; ++i) {
+      const auto next = relay_.next(now_, kUnitBytes / kCells);
+      if (!next) break;
+      // A relay sends to one receiver, never to the group.
+      STDCHK_ASSERT(next->unit < kUnits && next->cell < kCells && next->to != 0);
+    }
+    for (int i = 0; i < 8; ++i) {
+      const auto ask = demand_.next(now_);
+      if (!ask) break;
+      STDCHK_ASSERT(ask->wants.size() <= Ask::kWantsMax);
+    }
+    demand_.drop_old(now_);
     for (int i = 0; i < 8; ++i) {
       const auto ask = receiver_.next(now_);
       if (!ask) break;
@@ -96,7 +133,10 @@ class Ends {
   }
 
   Sender sender_;
+  Sender relay_;
   Receiver receiver_;
+  Demand demand_;
+  RelayTree tree_;
   Time now_ = Time{} + std::chrono::seconds(1);
 };
 

@@ -26,10 +26,22 @@ def secret(path, text="00112233445566778899aabbccddeeff"):
     return path
 
 
+@pytest.fixture
+def plain_network():
+    """Six hosts that multicast does not reach, beside the sender's."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may make networks")
+    made = Switch(7)
+    for number in range(7):
+        made.bridge.run("ip", "link", "set", f"port{number}", "type", "bridge_slave", "mcast_flood", "off")
+    yield made
+    made.end()
+
+
 class Cast:
     """A sender of a new image on the first host, and receivers on others."""
 
-    def __init__(self, network, folder, size):
+    def __init__(self, network, folder, size, *arguments):
         self.network, self.folder = network, folder
         self.image = folder / "image"
         self.image.write_bytes(os.urandom(size))
@@ -37,7 +49,7 @@ class Cast:
         ready = folder / "ready"
         self.sender = subprocess.Popen(
             [*network.hosts[0].prefix, BIN / "stdchk-cast", "send", "--secret-file", self.secret, "--own", "10.9.0.1",
-             "--rate", "20M", "--idle", "30", "--ready-file", ready, self.image], stdout=subprocess.PIPE, text=True)
+             "--rate", "20M", "--idle", "30", "--ready-file", ready, *arguments, self.image], stdout=subprocess.PIPE, text=True)
         wait_until(lambda: ready.exists() or self.sender.poll() is not None, "the sender")
         self.address, self.root = ready.read_text().split()
 
@@ -93,6 +105,44 @@ def test_a_host_that_multicast_does_not_reach_gets_the_image_by_unicast(network,
     assert " multicast " in said[0] and " unicast " in said[1], said
     assert cast.is_equal(1) and cast.is_equal(2)
     assert cast.end()["unicast cells"] >= 2 * MIB // 8192
+
+
+def test_hosts_without_multicast_pass_the_image_on(plain_network, tmp_path):
+    size = 8 * MIB + 123
+    cast = Cast(plain_network, tmp_path, size)
+    before = plain_network.sent_bytes(0)
+    receivers = [cast.receive(number) for number in range(1, 7)]
+    for number, receiver in enumerate(receivers, 1):
+        status, said = ended(receiver)
+        assert status == 0 and cast.is_equal(number), said
+        assert " unicast " in said or " relay " in said, said
+    # The sender serves two hosts. Without relays, its link carries the image six times.
+    assert plain_network.sent_bytes(0) - before < 4 * size
+    cast.end()
+    assert cast.sender.returncode == 0
+
+
+def test_a_host_whose_relay_is_lost_gets_another_one(plain_network, tmp_path):
+    cast = Cast(plain_network, tmp_path, 24 * MIB, "--rate-most", "10M")
+    copies = [tmp_path / f"copy{number}" for number in range(1, 6)]
+
+    def have_begun(some):
+        return all(copy.exists() and copy.stat().st_size > 0 for copy in some)
+
+    # The first host is served by the sender, and serves the third and the fourth.
+    receivers = [cast.receive(1, "--unicast")]
+    wait_until(lambda: have_begun(copies[:1]), "the first copy begins")
+    receivers += [cast.receive(number, "--unicast") for number in range(2, 6)]
+    wait_until(lambda: have_begun(copies), "all copies begin")
+    receivers[0].kill()
+    ended(receivers[0])
+    said = []
+    for number, receiver in enumerate(receivers[1:], 2):
+        status, text = ended(receiver)
+        assert status == 0 and cast.is_equal(number), text
+        said.append(text)
+    assert any(" relay " in text for text in said), said
+    cast.end()
 
 
 def test_nothing_is_written_that_the_root_does_not_prove(network, tmp_path):

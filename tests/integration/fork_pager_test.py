@@ -10,6 +10,8 @@ import subprocess
 import urllib.request
 
 import pytest
+from fork_cast_test import Cast
+from networks import Switch
 from processes import (
     BIN,
     CALL_SECONDS,
@@ -83,13 +85,13 @@ class Pager:
         self.log = self.folder / "pager.log"
         self.clones = []
 
-    def start(self, *arguments, pool=None):
+    def start(self, *arguments, pool=None, prefix=()):
         ready = self.folder / "pager.ready"
         words = ["--socket", self.socket, "--ready-file", ready, *arguments]
         if pool:
             words += ["--manager", pool.record["manager_address"], "--secret-file", pool.record["secret_file"]]
         with open(self.log, "ab") as log:
-            self.holder = subprocess.Popen([BIN / "stdchk-pager", *map(str, words)], stdout=log, stderr=log)
+            self.holder = subprocess.Popen([*prefix, BIN / "stdchk-pager", *map(str, words)], stdout=log, stderr=log)
         wait_until(lambda: ready.exists() or self.holder.poll() is not None, "stdchk-pager")
         assert self.holder.poll() is None, self.log.read_text()
         return self
@@ -287,6 +289,44 @@ def test_the_order_of_touches_is_kept_beside_the_image_and_fetched_ahead_on_the_
             wait_until(lambda: "user.stdchk.touched" in os.listxattr(pool.mount / "app.N0.T1"), "the recorded order")
         pager.end()
     assert counts == [5, 1]
+
+
+def test_hosts_that_map_a_senders_image_get_its_pages_by_multicast(program, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root may make networks")
+    size = 6 * MIB + 77
+    with contextlib.ExitStack() as stack:
+        network = Switch(3)
+        stack.callback(network.end)
+        (tmp_path / "cast").mkdir()
+        cast = Cast(network, tmp_path / "cast", size)
+        stack.callback(lambda: (cast.sender.kill(), cast.sender.communicate()))
+        clones = []
+        for number in (1, 2):
+            folder = tmp_path / f"host{number}"
+            folder.mkdir()
+            pager = Pager(folder, program)
+            pager.start("--cast-secret-file", cast.secret, "--cast-own", network.address(number),
+                        prefix=network.hosts[number].prefix)
+            stack.callback(pager.end)
+            clones.append(pager.map(f"cast://{cast.address}/{cast.root}"))
+            assert clones[-1].said == f"mapped {size}"
+        data = cast.image.read_bytes()
+        assert clones[0].ask("read", size - 1) == str(data[-1])
+        before = network.sent_bytes(0)
+        for clone in clones:
+            clone.begin("sum")
+        assert {clone.answer() for clone in clones} == {str(fnv(data))}
+        # By unicast the sender's link carries the image twice.
+        assert network.sent_bytes(0) - before < 1.7 * size
+        wrong = pager.map(f"cast://{cast.address}/{'ab' * 32}")
+        assert wrong.said.startswith("failed: ")
+        assert pager.map("cast://10.9.0.1").said.startswith("failed: ")
+
+
+def test_an_image_of_a_sender_needs_the_senders_secret(pager):
+    pager.start()
+    assert pager.map(f"cast://127.0.0.1:1/{'ab' * 32}").said.startswith("failed: ")
 
 
 def test_another_user_is_refused(pager, image, tmp_path):

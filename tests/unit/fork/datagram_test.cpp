@@ -50,6 +50,16 @@ TEST_CASE("a message comes out as it went in") {
   const auto* cell = std::get_if<Cell>(&second->message);
   REQUIRE(cell != nullptr);
   CHECK((cell->unit == 5 && cell->cell == 2 && std::ranges::equal(cell->bytes, bytes)));
+  const auto third = receiver.open(sealed(sender, Join{42, 43, true, false}));
+  REQUIRE(third);
+  const auto* join = std::get_if<Join>(&third->message);
+  REQUIRE(join != nullptr);
+  CHECK((join->to == 42 && join->avoid == 43 && join->by_unicast && !join->relays));
+  const auto fourth = receiver.open(sealed(sender, Place{7, 8, 0x0a000001, 7100}));
+  REQUIRE(fourth);
+  const auto* place = std::get_if<Place>(&fourth->message);
+  REQUIRE(place != nullptr);
+  CHECK((place->to == 7 && place->relay == 8 && place->host == 0x0a000001 && place->port == 7100));
 }
 
 TEST_CASE("a datagram of another group, or one that was changed or cut, is refused") {

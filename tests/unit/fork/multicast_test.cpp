@@ -322,6 +322,93 @@ TEST_CASE("cells of units that a receiver has not asked for take a limited room"
   CHECK(receiver.needs(options.units - 2, 0));
 }
 
+TEST_CASE("a relay keeps asks for units that have not come, and sends each when it comes") {
+  SenderOptions options;
+  options.units = 10;
+  options.cells = 2;
+  options.holds_all = false;
+  Sender relay(options);
+  Time now = Time{} + std::chrono::seconds(1);
+  relay.have(4);
+  Ask ask;
+  ask.wants = {{3, 2, 3}, {7, 1, 1}};
+  REQUIRE(relay.on_ask(now, 1, ask));
+  REQUIRE(relay.on_ask(now, 2, Ask{}));
+  CHECK_FALSE(relay.next(now, 1000));  // begins to count what may be sent
+  now += milliseconds(1);
+  CHECK(relay.next(now, 1000) == CellAddress{4, 0, 1});
+  CHECK(relay.next(now, 1000) == CellAddress{4, 1, 1});
+  CHECK_FALSE(relay.next(now, 1000));
+  CHECK(relay.wake_at() > now);
+  relay.have(3);
+  relay.have(6);
+  relay.have(7);
+  CHECK(relay.wake_at() <= now);
+  CHECK(relay.next(now, 1000) == CellAddress{3, 0, 1});
+  CHECK(relay.next(now, 1000) == CellAddress{3, 1, 1});
+  CHECK(relay.next(now, 1000) == CellAddress{7, 0, 1});
+  CHECK_FALSE(relay.next(now, 1000));
+}
+
+/// Sends for `time` to a receiver that wants all units by unicast.
+void send_for(Sender& sender, Time& now, std::uint32_t units, Duration time) {
+  Ask ask;
+  ask.by_unicast = true;
+  for (const Time end = now + time; now < end; now += milliseconds(1)) {
+    ask.wants = {{0, static_cast<std::uint16_t>(units), 1}};
+    REQUIRE(sender.on_ask(now, 1, ask));
+    while (sender.next(now, 16000)) {
+    }
+  }
+}
+
+TEST_CASE("the rate rises and falls with receivers that are all served by unicast") {
+  SenderOptions options;
+  options.units = 4000;
+  options.rate_start = 64e6;
+  Sender sender(options);
+  Time now = Time{} + std::chrono::seconds(1);
+  send_for(sender, now, options.units, milliseconds(300));
+  const double risen = sender.rate();
+  CHECK(risen > 100e6);
+  // The receiver gets half of what is sent, and misses the rest.
+  Ask ask;
+  ask.by_unicast = true;
+  ask.lost_cells = 100;
+  ask.rate_kib = static_cast<std::uint32_t>(risen / 2 / 1024);
+  for (int i = 0; i < 20; ++i) REQUIRE(sender.on_ask(now, 1, ask));
+  CHECK(sender.counts().backed_off == 1);
+  CHECK(sender.rate() < 0.5 * risen);
+}
+
+TEST_CASE("when all receivers have lagged, the sender tries multicast again") {
+  SenderOptions options;
+  options.units = 400;
+  options.rate_start = 64e6;
+  Sender sender(options);
+  Time now = Time{} + std::chrono::seconds(1);
+  // Two receivers want everything, and each reports this share of the rate. Returns true when both
+  // were served as `unicast` says at the same time.
+  const auto serve = [&](double share, Duration time, bool unicast) {
+    bool seen = false;
+    for (const Time end = now + time; now < end; now += milliseconds(1)) {
+      for (const ReceiverId id : {1, 2}) {
+        Ask ask;
+        ask.rate_kib = static_cast<std::uint32_t>(share * sender.rate() / 1024);
+        ask.wants = {{0, 400, 1}};
+        REQUIRE(sender.on_ask(now, id, ask));
+      }
+      while (sender.next(now, 16000)) {
+      }
+      seen = seen || (sender.is_unicast(1) == unicast && sender.is_unicast(2) == unicast);
+    }
+    return seen;
+  };
+  CHECK(serve(0.1, milliseconds(1000), true));
+  // By unicast, each gets half of what is sent.
+  CHECK(serve(0.5, milliseconds(2000), false));
+}
+
 TEST_CASE("asks for what does not exist are refused") {
   SenderOptions options;
   options.units = 10;

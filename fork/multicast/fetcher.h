@@ -1,0 +1,90 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/descriptor.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "fork/multicast/cast.h"
+#include "fork/multicast/demand.h"
+#include "fork/multicast/meeting.h"
+
+namespace stdchk::multicast {
+
+/// A Fetcher reads parts of the image that a sender has (send()), when a program wants them. Hosts
+/// that read the same parts at about the same time get them by one multicast. Parts that only other
+/// hosts read are kept for a while.
+///
+/// Owns: a thread, the sockets, and up to kUnitsKept units that nobody here has read yet.
+/// Threads: open() and the destructor: one; read(): any, several at a time.
+/// Errors: kDeadline: the sender has not sent the bytes within the patience. A later read may
+///   succeed. Bytes that the root does not prove are never returned.
+/// Limits: the digests of all units are in memory, 1/512 of the image.
+class Fetcher {
+ public:
+  static constexpr std::size_t kUnitsKept = 2048;
+
+  struct Options {
+    Secret group;
+    Address from;    ///< the sender
+    Address own;     ///< of the interface; port 0
+    ChunkName root;  ///< of the manifest, by which every byte is checked
+    std::uint64_t image_bytes_max = kImageBytesMax;
+    Duration patience = std::chrono::seconds(10);
+    bool by_unicast = false;  ///< does not join the group
+  };
+
+  /// Meets the sender, and reads the digests. `clock` must outlive the result.
+  /// Errors: kDeadline: no sender answers. kCorrupt: the sender has another root.
+  static Result<std::unique_ptr<Fetcher>> open(const Options& options, Clock& clock);
+  ~Fetcher();
+  Fetcher(const Fetcher&) = delete;
+  Fetcher& operator=(const Fetcher&) = delete;
+
+  std::uint64_t image_bytes() const { return image_bytes_; }
+  bool by_unicast() const { return meeting_.by_unicast(); }
+  /// Fills `out` with the bytes from `offset` on. The range lies within the image.
+  Status read(std::uint64_t offset, MutableByteSpan out) STDCHK_EXCLUDES(mutex_);
+
+ private:
+  Fetcher(const Options& options, Socket socket, Descriptor wake, Clock& clock);
+  Status read_manifest();
+  void run();
+  Status turn();
+  void take_wants() STDCHK_EXCLUDES(mutex_);
+  Status take(const Opened& opened, std::size_t datagram_bytes);
+  void take_unit(std::uint32_t unit, std::vector<std::byte> bytes) STDCHK_EXCLUDES(mutex_);
+  void drop_oldest() STDCHK_REQUIRES(mutex_);
+  void copy(std::uint64_t offset, MutableByteSpan out) const STDCHK_REQUIRES(mutex_);
+
+  const Options options_;
+  Clock& clock_;
+  const Descriptor wake_;  ///< eventfd: a read() wants a unit, or the end has come
+  // Members of the thread:
+  Meeting meeting_;
+  std::unique_ptr<Demand> demand_;
+  std::unordered_map<std::uint32_t, std::vector<std::byte>> assembly_;  ///< incomplete units
+  std::uint32_t manifest_units_ = 0;                                    ///< that have come
+  std::uint32_t own_units_ = 0;                                         ///< of the manifest
+  std::uint64_t image_bytes_ = 0;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::uint32_t, std::size_t> readers_ STDCHK_GUARDED_BY(mutex_);  ///< of each unit
+  std::vector<std::uint32_t> begun_ STDCHK_GUARDED_BY(mutex_);  ///< units with a first reader
+  std::vector<std::uint32_t> ended_ STDCHK_GUARDED_BY(mutex_);  ///< units that nobody waits for
+  std::unordered_map<std::uint32_t, std::vector<std::byte>> kept_ STDCHK_GUARDED_BY(mutex_);
+  std::deque<std::uint32_t> order_ STDCHK_GUARDED_BY(mutex_);  ///< of kept_, oldest first
+  std::atomic<bool> ends_{false};
+  std::thread thread_;
+};
+
+}  // namespace stdchk::multicast
