@@ -474,8 +474,10 @@ void FileRequests::end_open(Handle& handle) {
 
 void FileRequests::release(fuse_req_t request, fuse_file_info* info) {
   const FileId file = handle_of(info).node->file;
+  const auto owners = locker_.take_owners(handle_of(info));
   end_open(handle_of(info));
-  if (info->flock_release != 0) locker_.released(file, info->lock_owner);
+  for (const std::uint64_t owner : owners) locker_.released(file, msg::LockSpace::kRecord, owner);
+  if (info->flock_release != 0) locker_.released(file, msg::LockSpace::kFlock, info->lock_owner);
   fuse_reply_err(request, 0);
 }
 

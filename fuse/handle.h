@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 
 #include "client/api/filesystem.h"
 #include "fuse/node_table.h"
@@ -24,6 +25,9 @@ struct Handle {
   std::atomic<std::uint64_t> call_bytes{0};
   /// The value of Node::refreshes when `file` went on with the newest version.
   std::atomic<std::uint64_t> refreshes{0};
+  /// Owners that have asked for record locks through this open since their last close(). At the end
+  /// of the open, only the open file description is left (F_OFD_SETLK). Guarded by the Locker.
+  std::set<std::uint64_t> lock_owners;
 };
 
 }  // namespace stdchk::mount

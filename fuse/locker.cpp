@@ -86,6 +86,7 @@ void Locker::set(fuse_req_t request, Handle& handle, msg::SetLock wanted, bool s
     if (sleep && !releases) wanted.ticket = next_ticket_++;
     if (!releases && wanted.space == msg::LockSpace::kRecord) {
       owners_.emplace(wanted.file, wanted.owner);
+      handle.lock_owners.insert(wanted.owner);
     }
   }
   if (releases) {
@@ -224,10 +225,11 @@ void Locker::get(fuse_req_t request, const Handle& handle, msg::GetLock wanted) 
   fuse_reply_lock(request, &out);
 }
 
-void Locker::closed(const Handle& handle, std::uint64_t owner, const std::function<void()>& done) {
+void Locker::closed(Handle& handle, std::uint64_t owner, const std::function<void()>& done) {
   const FileId file = handle.node->file;
   {
     const MutexLock lock(mutex_);
+    handle.lock_owners.erase(owner);
     if (owners_.erase({file, owner}) == 0) return done();
   }
   filesystem_.lock(
@@ -235,9 +237,14 @@ void Locker::closed(const Handle& handle, std::uint64_t owner, const std::functi
       [threads = threads_, done](const Result<msg::LockOutcome>&) { threads->workers.run(done); });
 }
 
-void Locker::released(FileId file, std::uint64_t owner) {
-  filesystem_.lock(whole_file(file, msg::LockSpace::kFlock, owner),
-                   [](const Result<msg::LockOutcome>&) {});
+std::set<std::uint64_t> Locker::take_owners(Handle& handle) {
+  const MutexLock lock(mutex_);
+  for (const std::uint64_t owner : handle.lock_owners) owners_.erase({handle.node->file, owner});
+  return std::exchange(handle.lock_owners, {});
+}
+
+void Locker::released(FileId file, msg::LockSpace space, std::uint64_t owner) {
+  filesystem_.lock(whole_file(file, space, owner), [](const Result<msg::LockOutcome>&) {});
 }
 
 }  // namespace stdchk::mount

@@ -50,9 +50,12 @@ class Locker {
   /// Ends the record locks of `owner` on the file, because a descriptor is closed (fcntl(2)). Calls
   /// `done` when the manager has released them. An owner without locks needs no call to the
   /// manager.
-  void closed(const Handle& handle, std::uint64_t owner, const std::function<void()>& done);
-  /// Ends the lock by flock() of an open file, because its last descriptor is closed.
-  void released(FileId file, std::uint64_t owner);
+  void closed(Handle& handle, std::uint64_t owner, const std::function<void()>& done);
+  /// Returns the owners of record locks that an open still has at its end, to be given to
+  /// released(): open file descriptions (F_OFD_SETLK). The kernel sends no request for them.
+  std::set<std::uint64_t> take_owners(Handle& handle);
+  /// Ends all locks of an owner on the file, because the last descriptor of its open is closed.
+  void released(FileId file, msg::LockSpace space, std::uint64_t owner);
 
  private:
   struct Wait;

@@ -253,3 +253,24 @@ def test_a_lock_that_is_not_granted_says_so(mounts):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         assert refused.value.errno == errno.EWOULDBLOCK
         holder.kill()
+
+
+def test_locks_of_an_open_file_description_end_with_its_last_descriptor(mounts):
+    (mounts[0] / "file").write_bytes(b"x")
+    whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+    def is_granted(file):
+        try:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, whole)
+        except BlockingIOError:
+            return False
+        return True
+
+    first = os.open(mounts[0] / "file", os.O_RDWR)
+    assert is_granted(first)
+    second = os.dup(first)
+    os.close(first)
+    with open(mounts[1] / "file", "r+b") as other:
+        assert not is_granted(other)
+        os.close(second)
+        wait_until(lambda: is_granted(other), "the end of the lock")
