@@ -12,6 +12,7 @@ import stat as stat_bits
 import subprocess
 import tempfile
 import time
+import weakref
 
 from stdchk import _library
 from stdchk._library import Attributes, SetEntry, checked, failure, lib
@@ -177,6 +178,7 @@ class Pool:
     def __init__(self, mount=None, *, manager=None, secret_file=None, transport=None, window_bytes=0, cache_bytes=0,
                  naming=None, close_early=False, content_cuts=None, key_file=None, encrypt=False):
         self._pool, self._pid, self._own = None, os.getpid(), None
+        self._queues = weakref.WeakSet()
         if mount is not None:
             record = _record_of(mount)
             manager, secret_file = record["manager_address"], record["secret_file"]
@@ -240,7 +242,9 @@ class Pool:
         return self._pool
 
     def close(self):
-        """Ends the connection. Files that are still open drop their uncommitted bytes."""
+        """Ends the connection, after the calls of its queues. Files that are still open drop their uncommitted bytes."""
+        for queue in list(self._queues):
+            queue.close()
         pool, self._pool = self._pool, None
         if pool is None or self._pid != os.getpid():
             return
