@@ -160,6 +160,29 @@ engine = adapters.deepspeed_engine(Pool(sys.argv[1]))
 engine.save({"state": torch.arange(9)}, "speed/step-1.pt")
 assert torch.equal(engine.load("speed/step-1.pt")["state"], torch.arange(9)) and engine.commit("step-1")
 ''',
+    # First torchft's own test of transports. Then the state is there although its sender has ended.
+    "torchft": '''
+import sys, unittest, torch
+from datetime import timedelta
+from torchft.checkpointing.transport_test import run_multi_recovery_test
+from stdchk import Pool, adapters
+pool, second = Pool(sys.argv[1]), timedelta(seconds=1)
+run_multi_recovery_test(unittest.TestCase(), lambda *_: adapters.torchft_transport(pool), torch.device("cpu"))
+assert pool.listdir("torchft") == []
+with Pool(sys.argv[1]) as gone:
+    transport = adapters.torchft_transport(gone)
+    for step in (7, 8):
+        transport.send_checkpoint([1], step, {"torchft": {"step": step}, "state": torch.arange(9) * step}, second)
+receiver = adapters.torchft_transport(pool)
+got = receiver.recv_checkpoint(0, transport.metadata(), 8, second)
+assert got["torchft"] == {"step": 8} and torch.equal(got["state"], torch.arange(9) * 8)
+try:
+    receiver.recv_checkpoint(0, transport.metadata(), 7, second)
+    raise AssertionError("the state of step 7 is still there")
+except TimeoutError:
+    pass
+receiver.shutdown()
+''',
 }
 
 
