@@ -1,9 +1,9 @@
 """Pools in the checkpoint interfaces of training frameworks. Each class needs its framework only when it is used.
 
-    TrainerCallback of transformers:  Trainer(..., callbacks=[adapters.trainer_callback(pool)])
-    CheckpointIO of Lightning:        Trainer(plugins=[adapters.lightning_io(pool)])
-    CheckpointEngine of DeepSpeed:    adapters.deepspeed_engine(pool)
-    CheckpointTransport of torchft:   Manager(..., checkpoint_transport=adapters.torchft_transport(pool))
+    Trainer(..., callbacks=[adapters.trainer_callback(pool)])                 # transformers
+    Trainer(plugins=[adapters.lightning_io(pool)])                            # Lightning
+    adapters.deepspeed_engine(pool)                                           # a CheckpointEngine of DeepSpeed
+    Manager(..., checkpoint_transport=adapters.torchft_transport(pool))       # torchft
 """
 
 import contextlib
@@ -115,8 +115,8 @@ def deepspeed_engine(pool=None):
 def torchft_transport(pool=None, folder="torchft"):
     """A CheckpointTransport of torchft: replicas that fell behind load the state of another replica from the pool.
 
-    A replica writes its state once for all that want it, before send_checkpoint() returns. From then on the others load
-    it even if that replica dies. All replicas need the same pool.
+    A replica writes its state once for all others, before send_checkpoint() returns. Afterwards the other replicas can
+    load this state even if its writer dies. All replicas need the same pool.
 
     Trust: a state is a pickle, as in torchft's own transports; use pools whose writers you trust.
     """

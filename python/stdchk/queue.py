@@ -90,7 +90,7 @@ class _Calls:
         return call.future
 
     def end(self, wait=True):
-        """Takes no more calls, and waits for those that it has. A second call does nothing."""
+        """Refuses further calls, and waits for the queued calls. A second end() does nothing."""
         if os.getpid() != self._pid:
             return
         with self._changed:

@@ -160,7 +160,7 @@ engine = adapters.deepspeed_engine(Pool(sys.argv[1]))
 engine.save({"state": torch.arange(9)}, "speed/step-1.pt")
 assert torch.equal(engine.load("speed/step-1.pt")["state"], torch.arange(9)) and engine.commit("step-1")
 ''',
-    # First torchft's own test of transports. Then the state is there although its sender has ended.
+    # First torchft's own test of transports. Then a receiver loads the state of a sender that has ended.
     "torchft": '''
 import sys, unittest, torch
 from datetime import timedelta
