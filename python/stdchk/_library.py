@@ -105,6 +105,7 @@ FUNCTIONS = {
     "stdchk_statfs": (c_int, [c_void_p, POINTER(SpaceFigures)]),
     "stdchk_set_list": (c_ssize_t, [c_void_p, c_char_p, POINTER(POINTER(SetEntry))]),
     "stdchk_set_latest": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(SetEntry)]),
+    "stdchk_set_commit": (c_int, [c_void_p, c_char_p]),
     "stdchk_set_pin": (c_int, [c_void_p, c_char_p, c_char_p, c_int]),
     "stdchk_free": (None, [c_void_p]),
     "stdchk_policy_set": (c_int, [c_void_p, c_char_p, c_char_p]),

@@ -50,7 +50,10 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Set:
-    """All images A.*.Tj of one application and timestep. `images_wanted` is 0 if the policy gives no number."""
+    """All images A.*.Tj of one application and timestep; or what the settings `set` and `series` of the folder say.
+
+    `application` is empty if `name` is not of the form A.*.Tj. `images_wanted` is 0 if the policy gives no number.
+    """
 
     name: str
     application: str
@@ -393,7 +396,7 @@ class Pool:
     # ---- sets, policy, and what is safe
 
     def sets(self, folder=""):
-        """The sets A.*.Tj of a folder, the newest first."""
+        """The sets of a folder, the newest first."""
         found = ctypes.POINTER(SetEntry)()
         count = checked(lib.stdchk_set_list(self.native(), _path(folder), found), folder)
         try:
@@ -413,8 +416,12 @@ class Pool:
         return _set(found)
 
     def pin(self, folder, name, pinned=True):
-        """Keeps the set `name`, such as "heat.*.T3", from being removed by the policy."""
+        """Keeps the set `name`, such as "heat.*.T3" or "step-100", from being removed by the policy."""
         checked(lib.stdchk_set_pin(self.native(), _path(folder), _path(name), int(pinned)), folder)
+
+    def commit(self, path):
+        """Says that the directory `path` is a whole set, where sets are directories."""
+        checked(lib.stdchk_set_commit(self.native(), _path(path)), path)
 
     def policy(self, path, key):
         """The value of a setting in force, such as "12h"."""
@@ -423,7 +430,7 @@ class Pool:
         return to.value.decode()
 
     def set_policy(self, folder, **settings):
-        """Changes settings of a folder: set_policy("run", images=64, purge_after="12h")."""
+        """Changes settings of a folder: set_policy("run", images=64, purge_after="12h", preset="dcp")."""
         words = " ".join(f"{key.replace('_', '-')}={value}" for key, value in settings.items())
         checked(lib.stdchk_policy_set(self.native(), _path(folder), words.encode()), folder)
 

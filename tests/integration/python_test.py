@@ -196,6 +196,27 @@ def test_sets_policy_and_safety(connected, module_pool):
         connected.latest("none")
 
 
+def test_directories_are_sets(connected, module_pool):
+    connected.mkdir("train")
+    connected.set_policy("train", preset="dcp", keep=5)
+    assert (connected.policy("train", "set"), connected.policy("train", "keep")) == ("directory", "5")
+    connected.makedirs("train/step-1")
+    connected.write_bytes("train/step-1/rank-0.bin", b"1")
+    assert connected.latest("train") is None
+    connected.write_bytes("train/step-1/.metadata", b"1")
+    assert (connected.latest("train").name, connected.latest("train").application) == ("step-1", "")
+    connected.makedirs("train/step-2")
+    connected.write_bytes("train/step-2/rank-0.bin", b"2")
+    connected.commit("train/step-2")
+    connected.pin("train", "step-1")
+    assert [(each.name, each.complete, each.pinned) for each in connected.sets("train")] == [
+        ("step-2", True, False), ("step-1", True, True)]
+    assert connected.latest("train").name == "step-2"
+    connected.wait("train", drain=True)
+    # A later pool on the drain directory reads the settings there.
+    assert "keep=5" in os.readlink(module_pool.drain / "train/.stdchk-policy")
+
+
 def test_threads_write_parts_of_one_file_at_once(connected):
     parts = [os.urandom(3 << 20) for _ in range(4)]
     with connected.open("threads.N0.T1", "wb") as file:

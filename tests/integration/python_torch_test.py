@@ -42,6 +42,10 @@ def main(rank, ranks, port, phase, mount):
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     mesh, pool = init_device_mesh("cpu", (ranks,)), Pool(mount)
     if phase == "save":
+        if rank == 0:
+            pool.mkdir("run")
+            pool.set_policy("run", preset="dcp")
+        dist.barrier()
         dcp.save(state(1, mesh), storage_writer=StdchkWriter("run/step-1", pool))
         writer = StdchkWriter("run/step-2", pool)
         changed = state(2, mesh)
@@ -49,6 +53,7 @@ def main(rank, ranks, port, phase, mount):
         changed["plain"].zero_()  # after async_save has returned: not in the checkpoint
         saved.result()
     else:
+        assert pool.latest("run").name == "step-2"
         for step in (1, 2):
             expected, got = state(step, mesh), state(7, mesh)
             dcp.load(got, storage_reader=StdchkReader(f"stdchk://run/step-{step}", pool))
