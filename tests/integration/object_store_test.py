@@ -380,6 +380,18 @@ def test_a_killed_server_has_all_later(pool, store, moment):
             front.end()
 
 
+def test_the_rate_of_the_drain_holds_for_a_store_too(pool, store):
+    server, prefix = store
+    pool.up("--drain-rate", "4M", "--drain-yields", "off", benefactors=1, memory="64M")
+    content = write(pool.mount / "x", 16 * MIB)
+    began = time.monotonic()
+    drain(pool, seconds=60)
+    # Two transfers count: to the staged pieces, and from the finishing benefactor to the object.
+    assert time.monotonic() - began > 6
+    assert server.read(f"{prefix}/x") == content
+    pool.down()
+
+
 def test_a_pool_drains_although_its_clock_differs_from_the_stores(pool, store):
     server, prefix = store
     server.faults({"kind": "skew"})
