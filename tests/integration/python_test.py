@@ -414,6 +414,11 @@ def test_fsspec_finds_stdchk_by_its_protocol(connected):
     assert sorted(files.ls("stdchk://spec", detail=False)) == ["spec/file", "spec/sub"]
     assert files.info("spec/file")["size"] == 10 and files.isdir("spec") and files.exists("spec/file")
     assert files.find("spec") == ["spec/file"] and files.glob("spec/f*") == ["spec/file"]
+    files.pipe("spec/new/folder/file", b"x")  # a new file brings its folders along
+    with pytest.raises(FileNotFoundError):
+        files.open("spec/none/file", "rb")
+    assert not files.exists("spec/none")
+    files.rm("spec/new", recursive=True)
     files.cp_file("spec/file", "spec/copy")
     files.mv("spec/copy", "spec/moved")
     files.pipe("spec/piped", b"xyz")
@@ -422,3 +427,43 @@ def test_fsspec_finds_stdchk_by_its_protocol(connected):
     assert not files.exists("spec")
     if os.environ.get("STDCHK_TEST_WHEEL"):
         assert fsspec.get_filesystem_class("stdchk") is StdchkFileSystem
+
+
+DATA_LIBRARIES = {
+    "pandas": '''
+frame = pandas.DataFrame({"step": [1, 2], "loss": [0.5, 0.25]})
+frame.to_csv("stdchk://data/frame.csv", index=False)
+assert pandas.read_csv("stdchk://data/frame.csv").equals(frame)
+''',
+    "zarr": '''
+import numpy
+array = zarr.create_array("stdchk://data/array.zarr", shape=(100, 100), chunks=(10, 100), dtype="f4")
+array[:] = numpy.arange(10000, dtype="f4").reshape(100, 100)
+assert (zarr.open_array("stdchk://data/array.zarr", mode="r")[15:25] == array[15:25]).all() and array[99, 99] == 9999
+''',
+    "xarray": '''
+pytest.importorskip("zarr")
+data = xarray.Dataset({"heat": (("x", "y"), [[1.0, 2.0], [3.0, 4.0]])})
+data.to_zarr("stdchk://data/set.zarr", consolidated=False)
+assert xarray.open_zarr("stdchk://data/set.zarr", consolidated=False).load().equals(data)
+''',
+    "datasets": '''
+datasets.Dataset.from_dict({"text": ["a", "b"]}).save_to_disk("stdchk://data/words")
+assert datasets.load_from_disk("stdchk://data/words")["text"][:] == ["a", "b"]
+''',
+}
+
+
+@pytest.mark.parametrize("library", DATA_LIBRARIES)
+def test_a_data_library_reads_and_writes_paths_of_a_pool(connected, module_pool, tmp_path, monkeypatch, library):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))  # of datasets
+    module = pytest.importorskip(library)
+    fsspec = pytest.importorskip("fsspec")
+    if not os.environ.get("STDCHK_TEST_WHEEL"):
+        from stdchk.fsspec import StdchkFileSystem
+
+        fsspec.register_implementation("stdchk", StdchkFileSystem, clobber=True)
+    monkeypatch.setenv("STDCHK_MANAGER", module_pool.record["manager_address"])
+    monkeypatch.setenv("STDCHK_SECRET_FILE", module_pool.record["secret_file"])
+    connected.makedirs("data", exist_ok=True)
+    exec(DATA_LIBRARIES[library], {library: module, "pytest": pytest})
