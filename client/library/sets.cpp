@@ -16,6 +16,7 @@
 
 using namespace stdchk::client::library;
 using stdchk::Code;
+using stdchk::Outcome;
 using stdchk::Result;
 
 namespace {
@@ -84,16 +85,21 @@ Result<std::string> policy_in_force(stdchk::client::Filesystem& filesystem, cons
   return stdchk::format_value({key, policy.effective.get(key)});
 }
 
-Result<std::string> setting_in_force(stdchk_pool* pool, const char* path, const char* key) {
+Outcome<std::string> setting_in_force(stdchk_pool* pool, const char* path, const char* key) {
+  const auto explained = [](const Result<std::string>& value) -> Outcome<std::string> {
+    if (!value) return stdchk::problem(value.error());
+    return *value;
+  };
   for (const stdchk::SetRule& rule : stdchk::set_rules()) {
-    if (rule.key == key) return rule_in_force(*pool->filesystem, path, rule);
+    if (rule.key == key) return explained(rule_in_force(*pool->filesystem, path, rule));
   }
-  const auto known = std::ranges::find_if(
-      stdchk::kAllPolicyKeys, [&](const auto each) { return stdchk::policy_name(each) == key; });
-  if (known == stdchk::kAllPolicyKeys.end()) {
-    return stdchk::fail(Code::kInvalidArgument, "stdchk_policy_get: there is no such setting");
+  for (const auto each : stdchk::kAllPolicyKeys) {
+    if (stdchk::policy_name(each) == key) {
+      return explained(policy_in_force(*pool->filesystem, path, each));
+    }
   }
-  return policy_in_force(*pool->filesystem, path, *known);
+  return stdchk::problem(Code::kInvalidArgument, "stdchk_policy_get", 0,
+                         std::string("stdchk_policy_get: there is no setting ") + key + ".");
 }
 
 }  // namespace
