@@ -194,11 +194,12 @@ enum stdchk_set_flags {
   STDCHK_SET_LATEST = 4, /* the newest complete set of its application */
 };
 
-/* A set is all images A.*.Tj of one application and timestep in one folder. */
+/* A set is all images A.*.Tj of one application and timestep in one folder. By the settings "set",
+ * "series" and "marker" of a folder, sets are directories, or files with other names. */
 struct stdchk_set {
-  char name[320]; /* "A.*.Tj" */
-  char application[256];
-  uint64_t timestep;
+  char name[320];        /* "A.*.Tj", or the name of the directory, or of files such as "a.*.7" */
+  char application[256]; /* empty where the name is not "A.*.Tj" */
+  uint64_t timestep;     /* 0 where the name is not "A.*.Tj" */
   uint64_t images;
   uint64_t images_wanted; /* images of a whole set, by the policy `images`; 0: not known */
   uint64_t drained;       /* images that are drained */
@@ -213,11 +214,14 @@ ssize_t stdchk_set_list(stdchk_pool* pool, const char* folder, struct stdchk_set
 /* Finds the newest complete set of `application`; NULL: of any. ENOENT: there is none. */
 int stdchk_set_latest(stdchk_pool* pool, const char* folder, const char* application,
                       struct stdchk_set* out);
-/* Keeps a set from being removed by the policy, or ends that with `pin` 0. `set` is "A.*.Tj". */
+/* Keeps a set from being removed by the policy, or ends that with `pin` 0. `set` is its name. */
 int stdchk_set_pin(stdchk_pool* pool, const char* folder, const char* set, int pin);
+/* Says that all files of a set are written, where sets are directories. A marker does the same. */
+int stdchk_set_commit(stdchk_pool* pool, const char* directory);
 void stdchk_free(void* memory);
 
-/* Changes settings of a folder: "keep=3 purge-after=12h"; `stdchk policy get` lists the keys. */
+/* Changes settings of a folder: "keep=3 purge-after=12h preset=dcp"; `stdchk policy get` lists the
+ * keys. Settings take effect one after the other: if a later setting fails, the earlier ones stay. */
 int stdchk_policy_set(stdchk_pool* pool, const char* folder, const char* settings);
 /* Writes the value in force, such as "12h", with a zero at its end. Returns its length. */
 ssize_t stdchk_policy_get(stdchk_pool* pool, const char* path, const char* key, char* value,

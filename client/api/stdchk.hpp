@@ -140,6 +140,10 @@ class Pool {
     detail::checked(stdchk_set_latest(pool_.get(), folder.c_str(), application, &out));
     return out;
   }
+  /// Says that a directory is a whole set, where sets are directories.
+  void commit_set(const std::string& directory) {
+    detail::checked(stdchk_set_commit(pool_.get(), directory.c_str()));
+  }
   stdchk_safety safe(const std::string& path) {
     stdchk_safety out;
     detail::checked(stdchk_safe(pool_.get(), path.c_str(), &out));

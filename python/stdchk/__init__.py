@@ -20,15 +20,16 @@ _PLACES = {
     "Safety": "pool",
     "Space": "pool",
     "File": "file",
+    "Queue": "queue",
     "map": "arrays",
     "library_version": "_library",
 }
-__all__ = ["Entry", "File", "Pool", "Safety", "Set", "Space", "library_version", "map"]
+__all__ = ["Entry", "File", "Pool", "Queue", "Safety", "Set", "Space", "library_version", "map"]
 
 
 def __getattr__(name):
     if name in _PLACES:
         return getattr(importlib.import_module(f"stdchk.{_PLACES[name]}"), name)
-    if name in ("fork", "mpi", "torch", "fsspec", "adapters"):
+    if name in ("fork", "mpi", "job", "torch", "fsspec", "adapters"):
         return importlib.import_module(f"stdchk.{name}")
     raise AttributeError(f"module 'stdchk' has no attribute {name!r}")

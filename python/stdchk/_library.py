@@ -68,6 +68,10 @@ class SafetyFigures(ctypes.Structure):
     ]
 
 
+class Completion(ctypes.Structure):
+    _fields_ = [("tag", c_size_t), ("result", c_ssize_t), ("error", c_int), ("code", c_int), ("message", c_char * 240)]
+
+
 # Each function that the package calls: result, arguments. tests/integration/python_test.py compares them with stdchk.h.
 FUNCTIONS = {
     "stdchk_options_init": (None, [POINTER(Options)]),
@@ -101,6 +105,7 @@ FUNCTIONS = {
     "stdchk_statfs": (c_int, [c_void_p, POINTER(SpaceFigures)]),
     "stdchk_set_list": (c_ssize_t, [c_void_p, c_char_p, POINTER(POINTER(SetEntry))]),
     "stdchk_set_latest": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(SetEntry)]),
+    "stdchk_set_commit": (c_int, [c_void_p, c_char_p]),
     "stdchk_set_pin": (c_int, [c_void_p, c_char_p, c_char_p, c_int]),
     "stdchk_free": (None, [c_void_p]),
     "stdchk_policy_set": (c_int, [c_void_p, c_char_p, c_char_p]),
@@ -108,6 +113,13 @@ FUNCTIONS = {
     "stdchk_safe": (c_int, [c_void_p, c_char_p, POINTER(SafetyFigures)]),
     "stdchk_drain": (c_int, [c_void_p, c_char_p]),
     "stdchk_wait": (c_int, [c_void_p, c_char_p, c_uint, c_uint]),
+    "stdchk_queue_create": (c_void_p, [c_void_p, c_uint, c_uint]),
+    "stdchk_queue_destroy": (c_int, [c_void_p]),
+    "stdchk_queue_pwrite": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t, c_uint64, c_size_t]),
+    "stdchk_queue_pread": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t, c_uint64, c_size_t]),
+    "stdchk_queue_sync": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "stdchk_queue_close": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "stdchk_queue_wait": (c_int, [c_void_p, POINTER(Completion), c_int, c_uint]),
     "stdchk_error": (c_char_p, []),
     "stdchk_error_code": (c_int, []),
     "stdchk_code_name": (c_char_p, [c_int]),
@@ -135,8 +147,13 @@ def library_version():
 
 def failure(path=None):
     """The OSError for this thread's last failure. Its attribute `code` has the name of stdchk's own number."""
-    error = OSError(ctypes.get_errno(), lib.stdchk_error().decode(errors="replace"), *([path] if path else []))
-    error.code = lib.stdchk_code_name(lib.stdchk_error_code()).decode()
+    return os_error(ctypes.get_errno(), lib.stdchk_error(), lib.stdchk_error_code(), path)
+
+
+def os_error(number, sentence, code, path=None):
+    """The OSError for an errno, a sentence in bytes, and stdchk's own number of the error."""
+    error = OSError(number, sentence.decode(errors="replace"), *([path] if path else []))
+    error.code = lib.stdchk_code_name(code).decode()
     return error
 
 

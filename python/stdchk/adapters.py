@@ -1,11 +1,15 @@
 """Pools in the checkpoint interfaces of training frameworks. Each class needs its framework only when it is used.
 
-    TrainerCallback of transformers:  Trainer(..., callbacks=[adapters.trainer_callback(pool)])
-    CheckpointIO of Lightning:        Trainer(plugins=[adapters.lightning_io(pool)])
-    CheckpointEngine of DeepSpeed:    adapters.deepspeed_engine(pool)
+    Trainer(..., callbacks=[adapters.trainer_callback(pool)])                 # transformers
+    Trainer(plugins=[adapters.lightning_io(pool)])                            # Lightning
+    adapters.deepspeed_engine(pool)                                           # a CheckpointEngine of DeepSpeed
+    Manager(..., checkpoint_transport=adapters.torchft_transport(pool))       # torchft
 """
 
+import contextlib
 import os
+import time
+import uuid
 
 from stdchk.pool import Pool
 
@@ -106,3 +110,61 @@ def deepspeed_engine(pool=None):
             return True
 
     return StdchkCheckpointEngine()
+
+
+def torchft_transport(pool=None, folder="torchft"):
+    """A CheckpointTransport of torchft: replicas that fell behind load the state of another replica from the pool.
+
+    A replica writes its state once for all others, before send_checkpoint() returns. Afterwards the other replicas can
+    load this state even if its writer dies. All replicas need the same pool.
+
+    Trust: a state is a pickle, as in torchft's own transports; use pools whose writers you trust.
+    """
+    from torchft.checkpointing import CheckpointTransport
+
+    class StdchkCheckpointTransport(CheckpointTransport):
+        def __init__(self):
+            self._folder = f"{folder}/{uuid.uuid4()}"
+            self._sent = None
+
+        @property
+        def _pool(self):
+            return pool or Pool.get()
+
+        def metadata(self):
+            return self._folder
+
+        def send_checkpoint(self, dst_ranks, step, state_dict, timeout):
+            path = _state_path(self._folder, step)
+            # A new file is there, empty, from its beginning.
+            _save(self._pool, state_dict, f"{path}.part")
+            self._pool.rename(f"{path}.part", path)
+            before, self._sent = self._sent, path
+            if before not in (None, path):
+                self._pool.unlink(before)  # who reads it now reads it to its end
+
+        def recv_checkpoint(self, src_rank, metadata, step, timeout):
+            path = _state_path(metadata, step)
+            _wait_for(self._pool, path, timeout.total_seconds())
+            return _load(self._pool, path, "cpu", weights_only=False)
+
+        def shutdown(self, wait=True):
+            with contextlib.suppress(FileNotFoundError):
+                self._pool.rmtree(self._folder)
+
+    return StdchkCheckpointTransport()
+
+
+def _state_path(folder, step):
+    return f"{folder}/step-{step}"
+
+
+def _wait_for(pool, path, seconds):
+    """Waits until a file is there. Errors: TimeoutError."""
+    end = time.monotonic() + seconds
+    pause = 0.002
+    while not pool.exists(path):
+        if time.monotonic() >= end:
+            raise TimeoutError(f"timed out: {path} has not come to the pool within {seconds} s")
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)

@@ -1,13 +1,14 @@
 """Open files of a pool."""
 
+import concurrent.futures
 import io
 import os
+import threading
 
 from stdchk._library import Attributes, Memory, checked, filled_bytes, lib
 
 _FLAGS = {"r": os.O_RDONLY, "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "a": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
           "x": os.O_WRONLY | os.O_CREAT | os.O_EXCL}
-
 
 def flags_of(mode):
     """The flags of open(2) for a mode of open(): "rb", "wb", "ab" or "xb", with "+" for both directions."""
@@ -31,6 +32,8 @@ class File(io.RawIOBase):
     """
 
     _file = None  # the stdchk_file*
+    _closing = None  # the end of this file in a Queue, which waits for the calls in `_pending`
+    _lost = None  # the first failure of a call of a Queue
 
     def __init__(self, pool, path, mode="rb"):
         flags = flags_of(mode)
@@ -38,6 +41,9 @@ class File(io.RawIOBase):
         self._reads, self._writes = flags & os.O_ACCMODE != os.O_WRONLY, flags & os.O_ACCMODE != os.O_RDONLY
         self._appends, self._at = bool(flags & os.O_APPEND), 0
         self._pid = os.getpid()
+        # Guards the members for queues, and the moment in which the file ends.
+        self._calls_lock = threading.Lock()
+        self._pending = set()  # calls of queues without a result
         self._file = pool.native_open(path, flags)
 
     def _native(self):
@@ -121,20 +127,42 @@ class File(io.RawIOBase):
 
     def abort(self):
         """Ends the file and drops uncommitted bytes."""
-        file, self._file = self._file, None
-        if file is not None and os.getpid() == self._pid and self._pool.is_connected:
-            lib.stdchk_abort(file)
-        super().close()
+        if not self._is_usable():
+            self._forget()
+            return
+        file = self._detach()
+        self._settle()
+        lib.stdchk_abort(file)
 
     def close(self):
         """Makes the written bytes visible. Ends the file also in case of an error."""
-        if self._file is None or os.getpid() != self._pid or not self._pool.is_connected:
-            self._file = None
-            super().close()
+        if not self._is_usable():
+            self._forget()
             return
-        file, self._file = self._file, None
-        super().close()
+        file = self._detach()
+        self._settle()
+        if self._lost is not None:
+            lib.stdchk_abort(file)
+            raise self._lost
         checked(lib.stdchk_close(file), self.name)
+
+    def _is_usable(self):
+        return self._file is not None and os.getpid() == self._pid and self._pool.is_connected
+
+    def _forget(self):
+        self._file = None
+        super().close()
+
+    def _detach(self):
+        """Takes the stdchk_file* out of this object, which counts as closed from now on."""
+        with self._calls_lock:
+            file, self._file = self._file, None
+        super().close()
+        return file
+
+    def _settle(self):
+        """Waits for the calls of queues."""
+        concurrent.futures.wait([call.future for call in list(self._pending)])
 
     def __exit__(self, kind, *_):
         if kind is None:

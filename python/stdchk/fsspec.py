@@ -12,7 +12,10 @@ from stdchk.pool import Pool
 
 
 class StdchkFileSystem(fsspec.AbstractFileSystem):
-    """A pool as a file system of fsspec. Files become visible when they are closed. flush() does nothing."""
+    """A pool as a file system of fsspec. Files become visible when they are closed. flush() does nothing.
+
+    A file that is written brings its folders along.
+    """
 
     protocol = "stdchk"
     root_marker = ""
@@ -102,5 +105,13 @@ class StdchkFileSystem(fsspec.AbstractFileSystem):
 
     def _open(self, path, mode="rb", block_size=None, **_):
         path = self._strip_protocol(path)
-        file = self.pool.open(path, mode)
+        folder = path.rpartition("/")[0]
+        try:
+            file = self.pool.open(path, mode)
+        except FileNotFoundError:
+            if not folder or mode[0] == "r":
+                raise
+            # As in an object store, a file needs no folder before: zarr makes none.
+            self.pool.makedirs(folder, exist_ok=True)
+            file = self.pool.open(path, mode)
         return io.BufferedReader(file, block_size or 1 << 20) if mode == "rb" else file

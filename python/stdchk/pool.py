@@ -12,6 +12,7 @@ import stat as stat_bits
 import subprocess
 import tempfile
 import time
+import weakref
 
 from stdchk import _library
 from stdchk._library import Attributes, SetEntry, checked, failure, lib
@@ -49,7 +50,10 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Set:
-    """All images A.*.Tj of one application and timestep. `images_wanted` is 0 if the policy gives no number."""
+    """All images A.*.Tj of one application and timestep; or what the settings `set` and `series` of the folder say.
+
+    `application` is empty if `name` is not of the form A.*.Tj. `images_wanted` is 0 if the policy gives no number.
+    """
 
     name: str
     application: str
@@ -177,6 +181,7 @@ class Pool:
     def __init__(self, mount=None, *, manager=None, secret_file=None, transport=None, window_bytes=0, cache_bytes=0,
                  naming=None, close_early=False, content_cuts=None, key_file=None, encrypt=False):
         self._pool, self._pid, self._own = None, os.getpid(), None
+        self._queues = weakref.WeakSet()
         if mount is not None:
             record = _record_of(mount)
             manager, secret_file = record["manager_address"], record["secret_file"]
@@ -240,7 +245,9 @@ class Pool:
         return self._pool
 
     def close(self):
-        """Ends the connection. Files that are still open drop their uncommitted bytes."""
+        """Ends the connection, after the calls of its queues. Files that are still open drop their uncommitted bytes."""
+        for queue in list(self._queues):
+            queue.close()
         pool, self._pool = self._pool, None
         if pool is None or self._pid != os.getpid():
             return
@@ -389,7 +396,7 @@ class Pool:
     # ---- sets, policy, and what is safe
 
     def sets(self, folder=""):
-        """The sets A.*.Tj of a folder, the newest first."""
+        """The sets of a folder, the newest first."""
         found = ctypes.POINTER(SetEntry)()
         count = checked(lib.stdchk_set_list(self.native(), _path(folder), found), folder)
         try:
@@ -409,8 +416,12 @@ class Pool:
         return _set(found)
 
     def pin(self, folder, name, pinned=True):
-        """Keeps the set `name`, such as "heat.*.T3", from being removed by the policy."""
+        """Keeps the set `name`, such as "heat.*.T3" or "step-100", from being removed by the policy."""
         checked(lib.stdchk_set_pin(self.native(), _path(folder), _path(name), int(pinned)), folder)
+
+    def commit(self, path):
+        """Says that the directory `path` is a whole set, where sets are directories."""
+        checked(lib.stdchk_set_commit(self.native(), _path(path)), path)
 
     def policy(self, path, key):
         """The value of a setting in force, such as "12h"."""
@@ -419,7 +430,7 @@ class Pool:
         return to.value.decode()
 
     def set_policy(self, folder, **settings):
-        """Changes settings of a folder: set_policy("run", images=64, purge_after="12h")."""
+        """Changes settings of a folder: set_policy("run", images=64, purge_after="12h", preset="dcp")."""
         words = " ".join(f"{key.replace('_', '-')}={value}" for key, value in settings.items())
         checked(lib.stdchk_policy_set(self.native(), _path(folder), words.encode()), folder)
 

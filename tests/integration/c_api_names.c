@@ -141,10 +141,43 @@ static void sets_are_listed(stdchk_pool* pool) {
   MUST(stdchk_set_latest(pool, "sets", "other", &latest) == -1 && errno == ENOENT);
   MUST(stdchk_set_pin(pool, "sets", "app.*.T1", 1) == 0);
   MUST(stdchk_set_pin(pool, "sets", "app.*.T9", 1) == -1 && errno == ENOENT);
-  MUST(stdchk_set_pin(pool, "sets", "nonsense", 1) == -1 && errno == EINVAL);
+  MUST(stdchk_set_pin(pool, "sets", "nonsense", 1) == -1 && errno == ENOENT);
   MUST(stdchk_set_list(pool, "sets", &sets) == 3 && (sets[2].flags & STDCHK_SET_PINNED) != 0);
   stdchk_free(sets);
   MUST(stdchk_set_pin(pool, "sets", "app.*.T1", 0) == 0);
+}
+
+static void directories_are_sets(stdchk_pool* pool) {
+  char value[32];
+  struct stdchk_set latest;
+  struct stdchk_set* sets = NULL;
+  MUST(stdchk_mkdir(pool, "steps", 0755) == 0);
+  MUST(stdchk_policy_set(pool, "steps", "set=directory set-names=step-* marker=.metadata") == 0);
+  MUST(stdchk_policy_set(pool, "steps", "set=nonsense") == -1 && errno == EINVAL);
+  MUST(stdchk_mkdir(pool, "steps/step-1", 0755) == 0);
+  MUST(stdchk_policy_get(pool, "steps/step-1", "marker", value, sizeof(value)) == 9);
+  MUST(strcmp(value, ".metadata") == 0);
+  MUST(stdchk_policy_get(pool, "/", "set", value, sizeof(value)) == 5);
+  MUST(strcmp(value, "names") == 0);
+  write_image(pool, "steps/step-1/shard", (const unsigned char*)"1", 1);
+  MUST(stdchk_set_list(pool, "steps", &sets) == 1);
+  MUST(strcmp(sets[0].name, "step-1") == 0 && sets[0].flags == 0);
+  MUST(sets[0].application[0] == '\0' && sets[0].timestep == 0 && sets[0].size_bytes == 1);
+  stdchk_free(sets);
+  MUST(stdchk_set_latest(pool, "steps", NULL, &latest) == -1 && errno == ENOENT);
+  write_image(pool, "steps/step-1/.metadata", (const unsigned char*)"1", 1);
+  MUST(stdchk_set_latest(pool, "steps", NULL, &latest) == 0);
+  MUST(strcmp(latest.name, "step-1") == 0);
+  MUST(stdchk_mkdir(pool, "steps/step-2", 0755) == 0);
+  write_image(pool, "steps/step-2/shard", (const unsigned char*)"2", 1);
+  MUST(stdchk_set_commit(pool, "steps/step-2/shard") == -1 && errno == ENOTDIR);
+  MUST(stdchk_set_commit(pool, "steps/step-2") == 0);
+  MUST(stdchk_set_latest(pool, "steps", NULL, &latest) == 0);
+  MUST(strcmp(latest.name, "step-2") == 0);
+  MUST(stdchk_set_pin(pool, "steps", "step-1", 1) == 0);
+  MUST(stdchk_set_pin(pool, "steps", "step-3", 1) == -1 && errno == ENOENT);
+  MUST(stdchk_set_list(pool, "steps", &sets) == 2 && (sets[1].flags & STDCHK_SET_PINNED) != 0);
+  stdchk_free(sets);
 }
 
 static void drained_files_are_safe(stdchk_pool* pool) {
@@ -267,6 +300,7 @@ int main(int argc, char** argv) {
                                             {"links", links_are_followed},
                                             {"attributes", attributes_are_kept},
                                             {"sets", sets_are_listed},
+                                            {"directories", directories_are_sets},
                                             {"safe", drained_files_are_safe},
                                             {"unsafe", without_a_drain_nothing_is_safe},
                                             {"vectors", buffers_are_written_in_turn},

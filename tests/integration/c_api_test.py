@@ -74,7 +74,7 @@ def test_a_program_against_the_installed_library_gets_what_the_header_says(modul
     assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr
 
 
-@pytest.mark.parametrize("case", ["names", "links", "attributes", "sets", "unsafe", "vectors", "queue", "codes"])
+@pytest.mark.parametrize("case", ["names", "links", "attributes", "sets", "directories", "unsafe", "vectors", "queue", "codes"])
 def test_names_sets_and_queues_are_as_the_header_says(module_pool, installed, names, case):
     up_once(module_pool)
     done = run_program(module_pool, installed, names, case)

@@ -8,6 +8,9 @@ It also serves temporary credentials, as the services of rented machines do: IMD
 /-/container. POST /-/lifetime sets the seconds after which they end; 0: there are none, which is so at the begin.
 GET /-/issued returns how often they were given out, and how many requests came with ended ones.
 
+Arguments: buckets to make. Or `--front PORT MOTO_PORT`: only the proxy, at PORT (0: any), before the moto of another
+process. Such a proxy can be killed and started again, like a server with its data on disks.
+
 Prints the port of the proxy and that of moto when it serves. Ends with its standard input. POST /-/faults sets the faults: a list of
 {"kind", "count", "method", "match"}; `match` is a regular expression for the path with its query. GET /-/faults returns those
 that are left, GET /-/requests the requests so far. Kinds:
@@ -264,19 +267,28 @@ class Server(http.server.ThreadingHTTPServer):
 
 def main():
     global MOTO_PORT
+    port = 0
+    if sys.argv[1:2] == ["--front"]:
+        port, MOTO_PORT = map(int, sys.argv[2:])
+    else:
+        start_moto(sys.argv[1:])
+    proxy = Server(("127.0.0.1", port), Proxy)
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    print(proxy.server_address[1], MOTO_PORT, flush=True)
+    sys.stdin.read()
+
+
+def start_moto(buckets):
+    global MOTO_PORT
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
     MOTO_PORT = moto.get_host_and_port()[1]
-    for bucket in sys.argv[1:]:
+    for bucket in buckets:
         connection = http.client.HTTPConnection("127.0.0.1", MOTO_PORT)
         connection.request("PUT", "/" + urllib.parse.quote(bucket), headers={
             "Authorization": "AWS4-HMAC-SHA256 Credential=TESTKEY/20260101/us-east-1/s3/aws4_request, "
                              "SignedHeaders=host, Signature=0"})
         assert connection.getresponse().status == 200
-    proxy = Server(("127.0.0.1", 0), Proxy)
-    threading.Thread(target=proxy.serve_forever, daemon=True).start()
-    print(proxy.server_address[1], MOTO_PORT, flush=True)
-    sys.stdin.read()
 
 
 if __name__ == "__main__":

@@ -30,12 +30,12 @@ MIB = 1 << 20
 class Server:
     """moto behind its proxy, and what the store has."""
 
-    def __init__(self):
-        self.process = subprocess.Popen([PYTHON, HERE / "object_server.py", BUCKET], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        port, moto = self.process.stdout.readline().split()
-        self.endpoint = f"http://127.0.0.1:{port}"
-        self.behind = f"http://127.0.0.1:{moto}/{BUCKET}"
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen([PYTHON, HERE / "object_server.py", *(arguments or [BUCKET])],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.port, self.moto_port = self.process.stdout.readline().split()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.behind = f"http://127.0.0.1:{self.moto_port}/{BUCKET}"
 
     def end(self):
         self.process.stdin.close()
@@ -338,6 +338,56 @@ def test_a_store_that_hangs_delays_only_its_requests(pool, store):
     content = write(pool.mount / "x", 100_000)
     assert (pool.mount / "x").read_bytes() == content
     drain(pool, seconds=60)
+    assert server.read(f"{prefix}/x") == content
+    pool.down()
+
+
+KILLS = {
+    "staging": {"method": "PUT", "match": "stdchk-drain/.*/"},
+    "part": {"method": "PUT", "match": "partNumber=2"},
+    "completion": {"method": "POST", "match": "uploadId"},
+}
+
+
+@pytest.mark.parametrize("moment", KILLS)
+def test_a_killed_server_has_all_later(pool, store, moment):
+    server, prefix = store
+    front = Server("--front", "0", server.moto_port)
+    pool.environment["STDCHK_DRAIN_ENDPOINT"] = front.endpoint
+    try:
+        pool.up(benefactors=2, memory="64M")
+        front.faults({"kind": "hang", "count": 1, **KILLS[moment]})
+        content = write(pool.mount / "x", 20 * MIB)
+        pool.stdchk("drain", pool.mount)
+        wait_until(lambda: not front.faults_left(), "the request", 60)
+        front.process.kill()
+        front.process.wait(60)
+        front.process.stdin.close()
+        # The pool goes on meanwhile, and calls nothing safe.
+        later = write(pool.mount / "y", 50_000)
+        assert (pool.mount / "x").read_bytes() == content and not is_safe(pool, "x")
+        assert f"{prefix}/x" not in server.keys(prefix)
+        time.sleep(3)
+        front = Server("--front", front.port, server.moto_port)
+        drain(pool, seconds=90)
+        assert server.read(f"{prefix}/x") == content and server.read(f"{prefix}/y") == later
+        assert is_safe(pool, "x") and is_safe(pool, "y")
+        assert not server.uploads() and not server.keys(f"{prefix}/.stdchk-drain")
+        assert not verify(pool)["bad"]
+        pool.down()
+    finally:
+        if front.process.poll() is None:
+            front.end()
+
+
+def test_the_rate_of_the_drain_holds_for_a_store_too(pool, store):
+    server, prefix = store
+    pool.up("--drain-rate", "4M", "--drain-yields", "off", benefactors=1, memory="64M")
+    content = write(pool.mount / "x", 16 * MIB)
+    began = time.monotonic()
+    drain(pool, seconds=60)
+    # Two transfers count: to the staged pieces, and from the finishing benefactor to the object.
+    assert time.monotonic() - began > 6
     assert server.read(f"{prefix}/x") == content
     pool.down()
 

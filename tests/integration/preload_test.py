@@ -1,11 +1,13 @@
 """Tests of libstdchk-preload.so: programs of the system use a pool below a prefix, where nothing is mounted."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 
 import pytest
-from processes import BIN, PATIENCE
+from processes import BIN, PATIENCE, ROOT, run
 
 LIBRARY = (BIN / "stdchk").resolve().parents[1] / "preload" / "libstdchk-preload.so"
 PREFIX = "/stdchk-prefix"
@@ -160,3 +162,33 @@ def test_other_paths_are_the_kernels_and_an_absent_pool_is_an_error(preloaded, t
     assert preloaded("ls", PREFIX + "-other", check=False).returncode == 2
     done = preloaded("env", "STDCHK_MANAGER=/nonexistent", "cat", f"{PREFIX}/x", check=False)
     assert done.returncode == 1 and "stdchk_connect" in done.stderr
+
+
+AROUND = '''
+import os, sys
+with open(sys.argv[1] + "/around.N0.T1", "wb", buffering=0) as image:
+    assert os.readlink(f"/proc/self/fd/{image.fileno()}").startswith("/memfd:")
+    image.write(b"by the library")
+assert open(sys.argv[1] + "/by-the-kernel.N0.T1", "rb").read() == b"by the kernel"
+assert "by-the-kernel.N0.T1" in os.listdir(sys.argv[1])
+'''
+
+
+def test_a_prefix_that_is_the_mount_point_goes_around_the_kernel(preloaded, module_pool, tmp_path):
+    (module_pool.mount / "by-the-kernel.N0.T1").write_bytes(b"by the kernel")
+    (tmp_path / "program.py").write_text(AROUND)
+    preloaded("env", f"STDCHK_PREFIX={module_pool.mount}", sys.executable, tmp_path / "program.py", module_pool.mount)
+    assert (module_pool.mount / "around.N0.T1").read_bytes() == b"by the library"
+
+
+def test_the_commands_of_the_page(preloaded, module_pool, tree, tmp_path):
+    (commands,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/guide/preload.md").read_text(), re.DOTALL)
+    shutil.copytree(tree, tmp_path / "results", symlinks=True)
+    (tmp_path / "train.py").write_text("import sys; open(sys.argv[2] + '/step-1.pt', 'wb').write(b'state')\n")
+    record = module_pool.record
+    environment = module_pool.environment | {
+        "ADDRESS": record["manager_address"], "FILE": record["secret_file"], "LD_LIBRARY_PATH": str(LIBRARY.parent)}
+    done = run("bash", "-euc", commands, env=environment, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("a\nstep-1.pt\n", "")
+    assert (module_pool.mount / "run-7/step-1.pt").read_bytes() == b"state"
+    same(tree / "a", module_pool.mount / "run-7" / "a")

@@ -1,7 +1,10 @@
 """Tests of the Python package over a real pool: from the source tree, or with STDCHK_TEST_WHEEL set as installed."""
 
 import array
+import asyncio
 import ctypes
+import errno
+import importlib
 import io
 import os
 import pickle
@@ -43,7 +46,7 @@ def test_the_package_calls_functions_as_the_header_declares_them():
 
 
 STRUCTURES = {"options": "Options", "attributes": "Attributes", "entry": "DirectoryEntry", "space": "SpaceFigures",
-              "set": "SetEntry", "safety": "SafetyFigures"}
+              "set": "SetEntry", "safety": "SafetyFigures", "completion": "Completion"}
 
 
 def test_structures_are_laid_out_as_the_compiler_does(tmp_path):
@@ -60,6 +63,14 @@ def test_structures_are_laid_out_as_the_compiler_does(tmp_path):
         ours, field, number = line.split()
         structure = getattr(_library, ours)
         assert int(number) == (ctypes.sizeof(structure) if field == "sizeof" else getattr(structure, field).offset), line
+
+
+def test_the_package_has_all_its_modules():
+    build = (ROOT / "python/meson.build").read_text()
+    for path in sorted((ROOT / "python/stdchk").glob("*.py")):
+        assert f"'stdchk/{path.name}'" in build, path.name
+        if path.stem not in ("__init__", "fork", "fsspec", "mpi", "torch"):  # these need further packages or libraries
+            importlib.import_module(f"stdchk.{path.stem}")
 
 
 def test_memory_of_any_kind_is_written_and_filled(connected):
@@ -185,6 +196,27 @@ def test_sets_policy_and_safety(connected, module_pool):
         connected.latest("none")
 
 
+def test_directories_are_sets(connected, module_pool):
+    connected.mkdir("train")
+    connected.set_policy("train", preset="dcp", keep=5)
+    assert (connected.policy("train", "set"), connected.policy("train", "keep")) == ("directory", "5")
+    connected.makedirs("train/step-1")
+    connected.write_bytes("train/step-1/rank-0.bin", b"1")
+    assert connected.latest("train") is None
+    connected.write_bytes("train/step-1/.metadata", b"1")
+    assert (connected.latest("train").name, connected.latest("train").application) == ("step-1", "")
+    connected.makedirs("train/step-2")
+    connected.write_bytes("train/step-2/rank-0.bin", b"2")
+    connected.commit("train/step-2")
+    connected.pin("train", "step-1")
+    assert [(each.name, each.complete, each.pinned) for each in connected.sets("train")] == [
+        ("step-2", True, False), ("step-1", True, True)]
+    assert connected.latest("train").name == "step-2"
+    connected.wait("train", drain=True)
+    # A later pool on the drain directory reads the settings there.
+    assert "keep=5" in os.readlink(module_pool.drain / "train/.stdchk-policy")
+
+
 def test_threads_write_parts_of_one_file_at_once(connected):
     parts = [os.urandom(3 << 20) for _ in range(4)]
     with connected.open("threads.N0.T1", "wb") as file:
@@ -197,9 +229,92 @@ def test_threads_write_parts_of_one_file_at_once(connected):
     assert connected.read_bytes("threads.N0.T1") == b"".join(parts)
 
 
+def test_a_queue_writes_and_reads_beside_the_program(connected):
+    parts = [bytearray(os.urandom(1 << 20)) for _ in range(12)]
+    with stdchk.Queue(connected, depth=4) as queue:
+        image = connected.open("queued.N0.T1", "wb")
+        written = [queue.pwrite(image, part, number << 20) for number, part in enumerate(parts)]
+        closed = queue.close_file(image)
+        with pytest.raises(ValueError):
+            image.write(b"more")
+        image.close()
+        assert [each.result(60) for each in written] == [1 << 20] * 12 and closed.result(60) == 0
+        with pytest.raises(BufferError):
+            queue.pread_into(connected.open("queued.N0.T1"), b"read-only", 0)
+        parts[0].append(0)  # no call holds the memory any more
+
+        async def read(image):
+            memory = [bytearray(1 << 20) for _ in range(3)]
+            calls = [queue.pread_into(image, each, number << 20) for number, each in enumerate(memory)]
+            assert await asyncio.gather(*map(asyncio.wrap_future, calls)) == [1 << 20] * 3
+            return memory
+
+        with connected.open("queued.N0.T1") as image:
+            assert asyncio.run(read(image)) == [parts[0][:-1], parts[1], parts[2]]
+            past = queue.pread_into(image, bytearray(10), 12 << 20)
+            assert past.result(60) == 0
+        with connected.open("plain", "wb") as file:
+            queue.pwrite(file, b"synced", 0)
+            queue.sync(file).result(60)
+            assert connected.read_bytes("plain") == b"synced"
+    with pytest.raises(ValueError):
+        queue.sync(connected.open("queued.N0.T1"))
+
+
+def test_the_end_of_a_file_waits_for_its_queued_calls(connected):
+    with stdchk.Queue(connected, threads=1) as queue:
+        with connected.open("waits.N0.T1", "wb") as image:
+            calls = [queue.pwrite(image, bytes(1 << 20), number << 20) for number in range(16)]
+        assert all(each.done() for each in calls) and connected.stat("waits.N0.T1").size == 16 << 20
+        with pytest.raises(KeyError), connected.open("waits.N0.T1", "wb") as image:
+            calls = [queue.pwrite(image, b"new", number << 20) for number in range(16)]
+            raise KeyError
+        assert all(each.done() for each in calls) and connected.stat("waits.N0.T1").size == 16 << 20
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["by-the-queue", "by-the-program"])
+def test_a_file_with_a_failed_call_keeps_its_old_content(connected, beside):
+    connected.write_bytes("failed.N0.T1", b"old")
+    with stdchk.Queue(connected) as queue:
+        image = connected.open("failed.N0.T1", "wb")
+        queue.pwrite(image, b"new", 0)
+        too_far = queue.pwrite(image, b"new", 1 << 62)
+        with pytest.raises(OSError, match="failed.N0.T1"):
+            queue.close_file(image).result(60) if beside else image.close()
+        assert too_far.exception(60).errno == errno.EFBIG and too_far.exception().code == "TooLarge"
+        assert image.closed
+    assert connected.read_bytes("failed.N0.T1") == b"old"
+
+
+def test_a_queue_ends_with_its_pool_or_program(module_pool, connected, tmp_path):
+    pool = stdchk.Pool(module_pool.mount)
+    queue, file = stdchk.Queue(pool), pool.open("left.N0.T1", "wb")
+    written = queue.pwrite(file, bytes(8 << 20), 0)
+    pool.close()
+    assert written.done()
+    with pytest.raises(ValueError):
+        queue.sync(file)
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import stdchk
+pool = stdchk.Pool({str(module_pool.mount)!r})
+queue = stdchk.Queue(pool)
+queue.close_file(pool.open("of-a-program.N0.T1", "wb"))
+image = pool.open("by-a-program.N0.T1", "wb")
+queue.pwrite(image, bytes(8 << 20), 0)
+queue.close_file(image)
+""")
+    path = {} if os.environ.get("STDCHK_TEST_WHEEL") else {"PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, env=os.environ | path, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert connected.stat("by-a-program.N0.T1").size == 8 << 20 and connected.exists("of-a-program.N0.T1")
+
+
 def test_a_forked_child_is_told_to_connect_again(connected, module_pool):
     file = connected.open("forked", "wb")
     file.write(b"parent")
+    queue = stdchk.Queue(connected)
+    queue.sync(file).result(60)
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -208,6 +323,9 @@ def test_a_forked_child_is_told_to_connect_again(connected, module_pool):
                 connected.stat("run")
             with pytest.raises(RuntimeError, match="fork"):
                 file.write(b"child")
+            with pytest.raises(RuntimeError, match="fork"):
+                queue.sync(file)
+            queue.close()
             file.close()
             connected.close()
             with stdchk.Pool(module_pool.mount) as again:
@@ -240,14 +358,16 @@ def test_a_pool_of_this_program_goes_down_with_it(tmp_path, monkeypatch):
         pool.stat("x.N0.T1")
 
 
-def test_the_example_of_the_guide_runs(module_pool, connected, tmp_path):
+@pytest.mark.parametrize("begin,says", [
+    ("import stdchk", "heat.*.T3 is complete, 2 images\n"), ("import asyncio", "8388608 bytes are stored\n")])
+def test_the_examples_of_the_guide_run(module_pool, connected, tmp_path, begin, says):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide/python.md").read_text(), re.DOTALL)
-    (example,) = (block for block in blocks if block.startswith("import stdchk"))
+    (example,) = (block for block in blocks if block.startswith(begin))
     program = tmp_path / "example.py"
     program.write_text(example.replace("/tmp/pool", str(module_pool.mount)))
     path = {} if os.environ.get("STDCHK_TEST_WHEEL") else {"PYTHONPATH": str(ROOT / "python")}
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, env=os.environ | path)
-    assert (done.returncode, done.stdout) == (0, "heat.*.T3 is complete, 2 images\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, says), done.stderr
 
 
 def test_numpy_arrays_are_read_in_rows(connected):
@@ -294,6 +414,11 @@ def test_fsspec_finds_stdchk_by_its_protocol(connected):
     assert sorted(files.ls("stdchk://spec", detail=False)) == ["spec/file", "spec/sub"]
     assert files.info("spec/file")["size"] == 10 and files.isdir("spec") and files.exists("spec/file")
     assert files.find("spec") == ["spec/file"] and files.glob("spec/f*") == ["spec/file"]
+    files.pipe("spec/new/folder/file", b"x")  # a new file brings its folders along
+    with pytest.raises(FileNotFoundError):
+        files.open("spec/none/file", "rb")
+    assert not files.exists("spec/none")
+    files.rm("spec/new", recursive=True)
     files.cp_file("spec/file", "spec/copy")
     files.mv("spec/copy", "spec/moved")
     files.pipe("spec/piped", b"xyz")
@@ -302,3 +427,43 @@ def test_fsspec_finds_stdchk_by_its_protocol(connected):
     assert not files.exists("spec")
     if os.environ.get("STDCHK_TEST_WHEEL"):
         assert fsspec.get_filesystem_class("stdchk") is StdchkFileSystem
+
+
+DATA_LIBRARIES = {
+    "pandas": '''
+frame = pandas.DataFrame({"step": [1, 2], "loss": [0.5, 0.25]})
+frame.to_csv("stdchk://data/frame.csv", index=False)
+assert pandas.read_csv("stdchk://data/frame.csv").equals(frame)
+''',
+    "zarr": '''
+import numpy
+array = zarr.create_array("stdchk://data/array.zarr", shape=(100, 100), chunks=(10, 100), dtype="f4")
+array[:] = numpy.arange(10000, dtype="f4").reshape(100, 100)
+assert (zarr.open_array("stdchk://data/array.zarr", mode="r")[15:25] == array[15:25]).all() and array[99, 99] == 9999
+''',
+    "xarray": '''
+pytest.importorskip("zarr")
+data = xarray.Dataset({"heat": (("x", "y"), [[1.0, 2.0], [3.0, 4.0]])})
+data.to_zarr("stdchk://data/set.zarr", consolidated=False)
+assert xarray.open_zarr("stdchk://data/set.zarr", consolidated=False).load().equals(data)
+''',
+    "datasets": '''
+datasets.Dataset.from_dict({"text": ["a", "b"]}).save_to_disk("stdchk://data/words")
+assert datasets.load_from_disk("stdchk://data/words")["text"][:] == ["a", "b"]
+''',
+}
+
+
+@pytest.mark.parametrize("library", DATA_LIBRARIES)
+def test_a_data_library_reads_and_writes_paths_of_a_pool(connected, module_pool, tmp_path, monkeypatch, library):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))  # of datasets
+    module = pytest.importorskip(library)
+    fsspec = pytest.importorskip("fsspec")
+    if not os.environ.get("STDCHK_TEST_WHEEL"):
+        from stdchk.fsspec import StdchkFileSystem
+
+        fsspec.register_implementation("stdchk", StdchkFileSystem, clobber=True)
+    monkeypatch.setenv("STDCHK_MANAGER", module_pool.record["manager_address"])
+    monkeypatch.setenv("STDCHK_SECRET_FILE", module_pool.record["secret_file"])
+    connected.makedirs("data", exist_ok=True)
+    exec(DATA_LIBRARIES[library], {library: module, "pytest": pytest})

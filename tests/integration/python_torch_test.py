@@ -42,6 +42,10 @@ def main(rank, ranks, port, phase, mount):
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     mesh, pool = init_device_mesh("cpu", (ranks,)), Pool(mount)
     if phase == "save":
+        if rank == 0:
+            pool.mkdir("run")
+            pool.set_policy("run", preset="dcp")
+        dist.barrier()
         dcp.save(state(1, mesh), storage_writer=StdchkWriter("run/step-1", pool))
         writer = StdchkWriter("run/step-2", pool)
         changed = state(2, mesh)
@@ -49,6 +53,7 @@ def main(rank, ranks, port, phase, mount):
         changed["plain"].zero_()  # after async_save has returned: not in the checkpoint
         saved.result()
     else:
+        assert pool.latest("run").name == "step-2"
         for step in (1, 2):
             expected, got = state(step, mesh), state(7, mesh)
             dcp.load(got, storage_reader=StdchkReader(f"stdchk://run/step-{step}", pool))
@@ -159,6 +164,29 @@ from stdchk import Pool, adapters
 engine = adapters.deepspeed_engine(Pool(sys.argv[1]))
 engine.save({"state": torch.arange(9)}, "speed/step-1.pt")
 assert torch.equal(engine.load("speed/step-1.pt")["state"], torch.arange(9)) and engine.commit("step-1")
+''',
+    # First torchft's own test of transports. Then a receiver loads the state of a sender that has ended.
+    "torchft": '''
+import sys, unittest, torch
+from datetime import timedelta
+from torchft.checkpointing.transport_test import run_multi_recovery_test
+from stdchk import Pool, adapters
+pool, second = Pool(sys.argv[1]), timedelta(seconds=1)
+run_multi_recovery_test(unittest.TestCase(), lambda *_: adapters.torchft_transport(pool), torch.device("cpu"))
+assert pool.listdir("torchft") == []
+with Pool(sys.argv[1]) as gone:
+    transport = adapters.torchft_transport(gone)
+    for step in (7, 8):
+        transport.send_checkpoint([1], step, {"torchft": {"step": step}, "state": torch.arange(9) * step}, second)
+receiver = adapters.torchft_transport(pool)
+got = receiver.recv_checkpoint(0, transport.metadata(), 8, second)
+assert got["torchft"] == {"step": 8} and torch.equal(got["state"], torch.arange(9) * 8)
+try:
+    receiver.recv_checkpoint(0, transport.metadata(), 7, second)
+    raise AssertionError("the state of step 7 is still there")
+except TimeoutError:
+    pass
+receiver.shutdown()
 ''',
 }
 

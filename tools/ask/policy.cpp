@@ -165,19 +165,6 @@ void warn_inside_a_set(const Located& located, const FolderSettings& changes,
              path, keys, shown(*set), shown(above));
 }
 
-/// Changes the policy and the rules of a folder.
-Outcome<void> change(client::Filesystem& filesystem, FileId folder,
-                     const FolderSettings& settings) {
-  if (!settings.policy.settings.empty()) {
-    if (auto done = filesystem.set_policy(folder, settings.policy); !done) return done;
-  }
-  const auto policy = filesystem.policy(folder);
-  if (!policy) return problem(policy.error());
-  const Status stored = store_rules(filesystem, folder, settings, policy->own);
-  if (!stored) return problem(stored.error());
-  return {};
-}
-
 }  // namespace
 
 int run_policy(const PolicyOptions& options) {
@@ -199,7 +186,7 @@ int run_policy(const PolicyOptions& options) {
     return complain(fmt::format("{} is not a folder; a policy is its folder's", options.path));
   }
   if (set) {
-    const auto done = change(filesystem, located->attributes.id, *changes);
+    const auto done = client::change_settings(filesystem, located->attributes.id, *changes);
     if (!done) return complain(fmt::format("{}: {}", options.path, done.error().text));
   }
   const auto rules = find_rules(filesystem, located->path);

@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "client/api/folder_rules.h"
 #include "core/base/units.h"
 #include "core/policy/image_name.h"
 #include "core/policy/set_naming.h"
@@ -128,18 +129,13 @@ int list_sets(const SetOptions& options) {
   return kExitGood;
 }
 
-/// Marks a directory as a whole set, by an extended attribute of the directory.
 int commit_set(const SetOptions& options) {
   auto located = locate(options.pool, options.path);
   if (!located) return complain(located.error().text);
   if (located->attributes.type != FileType::kDirectory) {
     return complain(fmt::format("{} is not a folder", options.path));
   }
-  msg::SetXattr change;
-  change.file = located->attributes.id;
-  change.name = "user.stdchk.set.committed";
-  change.value = "1";
-  const Status done = located->filesystem->set_xattr(change);
+  const Status done = client::commit_set(*located->filesystem, located->attributes.id);
   if (!done) return complain(fmt::format("{}: {}", options.path, describe(done.error())));
   return kExitGood;
 }
