@@ -421,8 +421,8 @@ void FileRequests::lseek(fuse_req_t request, off_t offset, int whence, fuse_file
 }
 
 /// Ends an open. Drops what a killed process left, unless others still write the file. Commits what
-/// was written through a mapping after the last close.
-void FileRequests::end_open(Handle& handle) {
+/// was written through a mapping after the last close. Then ends the locks of the open.
+void FileRequests::end_open(Handle& handle, std::optional<std::uint64_t> flock_owner) {
   NodePtr node = handle.node;
   if (!handle.direct) node->cached_opens--;
   if (!handle.writes) {
@@ -468,16 +468,15 @@ void FileRequests::end_open(Handle& handle) {
   bool tell = handle.writes && node->changed && !node->unlinked;
   neighbours_.nodes.end_open(node, handle.writes);
   if (tell) neighbours_.cache.expire_node(*node);
+  locker_.ended(handle, flock_owner);
   const MutexLock lock(mutex_);
   handles_.erase(&handle);
 }
 
 void FileRequests::release(fuse_req_t request, fuse_file_info* info) {
-  const FileId file = handle_of(info).node->file;
-  const auto owners = locker_.take_owners(handle_of(info));
-  end_open(handle_of(info));
-  for (const std::uint64_t owner : owners) locker_.released(file, msg::LockSpace::kRecord, owner);
-  if (info->flock_release != 0) locker_.released(file, msg::LockSpace::kFlock, info->lock_owner);
+  std::optional<std::uint64_t> flock_owner;
+  if (info->flock_release != 0) flock_owner = info->lock_owner;
+  end_open(handle_of(info), flock_owner);
   fuse_reply_err(request, 0);
 }
 

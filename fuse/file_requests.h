@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "client/api/filesystem.h"
@@ -72,7 +73,7 @@ class FileRequests {
   Result<Opened> open_node(const NodePtr& node, int flags, std::int32_t thread);
   std::uint64_t add_handle(std::unique_ptr<Handle> handle);
   Status commit(Handle& handle, bool closes = false);
-  void end_open(Handle& handle);
+  void end_open(Handle& handle, std::optional<std::uint64_t> flock_owner = {});
   Status check_room(std::uint64_t bytes);
   Status allocate(Handle& handle, int mode, std::uint64_t from, std::uint64_t end);
 

@@ -84,10 +84,9 @@ void Locker::set(fuse_req_t request, Handle& handle, msg::SetLock wanted, bool s
   {
     const MutexLock lock(mutex_);
     if (sleep && !releases) wanted.ticket = next_ticket_++;
-    if (!releases && wanted.space == msg::LockSpace::kRecord) {
-      owners_.emplace(wanted.file, wanted.owner);
+    if (!releases) owners_[{wanted.file, wanted.space, wanted.owner}] = &handle;
+    if (!releases && wanted.space == msg::LockSpace::kRecord)
       handle.lock_owners.insert(wanted.owner);
-    }
   }
   if (releases) {
     threads_->workers.run([this, request, &handle, wanted] { release(request, handle, wanted); });
@@ -230,21 +229,30 @@ void Locker::closed(Handle& handle, std::uint64_t owner, const std::function<voi
   {
     const MutexLock lock(mutex_);
     handle.lock_owners.erase(owner);
-    if (owners_.erase({file, owner}) == 0) return done();
+    if (owners_.erase({file, msg::LockSpace::kRecord, owner}) == 0) return done();
   }
   filesystem_.lock(
       whole_file(file, msg::LockSpace::kRecord, owner),
       [threads = threads_, done](const Result<msg::LockOutcome>&) { threads->workers.run(done); });
 }
 
-std::set<std::uint64_t> Locker::take_owners(Handle& handle) {
+void Locker::ended(const Handle& handle, std::optional<std::uint64_t> flock_owner) {
+  const FileId file = handle.node->file;
   const MutexLock lock(mutex_);
-  for (const std::uint64_t owner : handle.lock_owners) owners_.erase({handle.node->file, owner});
-  return std::exchange(handle.lock_owners, {});
+  for (const std::uint64_t owner : handle.lock_owners) {
+    end_lock(handle, {file, msg::LockSpace::kRecord, owner});
+  }
+  if (flock_owner) end_lock(handle, {file, msg::LockSpace::kFlock, *flock_owner});
 }
 
-void Locker::released(FileId file, msg::LockSpace space, std::uint64_t owner) {
-  filesystem_.lock(whole_file(file, space, owner), [](const Result<msg::LockOutcome>&) {});
+/// Ends all locks of an owner, if this open was the last one that it has used. Sends the request
+/// with the mutex held: the next request of an owner with the same number goes out behind it.
+void Locker::end_lock(const Handle& handle, const Owner& owner) {
+  const auto found = owners_.find(owner);
+  if (found == owners_.end() || found->second != &handle) return;
+  owners_.erase(found);
+  const auto& [file, space, number] = owner;
+  filesystem_.lock(whole_file(file, space, number), [](const Result<msg::LockOutcome>&) {});
 }
 
 }  // namespace stdchk::mount

@@ -7,9 +7,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
-#include <utility>
+#include <optional>
+#include <tuple>
 
 #include "client/api/filesystem.h"
 #include "core/base/mutex.h"
@@ -51,17 +52,19 @@ class Locker {
   /// `done` when the manager has released them. An owner without locks needs no call to the
   /// manager.
   void closed(Handle& handle, std::uint64_t owner, const std::function<void()>& done);
-  /// Returns the owners of record locks that an open still has at its end, to be given to
-  /// released(): open file descriptions (F_OFD_SETLK). The kernel sends no request for them.
-  std::set<std::uint64_t> take_owners(Handle& handle);
-  /// Ends all locks of an owner on the file, because the last descriptor of its open is closed.
-  void released(FileId file, msg::LockSpace space, std::uint64_t owner);
+  /// Ends the locks that an open still has at its end: those of its open file description. These are
+  /// the record locks of F_OFD_SETLK, and the lock of flock() by `flock_owner`, if the kernel names
+  /// one.
+  void ended(const Handle& handle, std::optional<std::uint64_t> flock_owner);
 
  private:
   struct Wait;
 
   struct Threads;
 
+  using Owner = std::tuple<FileId, msg::LockSpace, std::uint64_t>;
+
+  void end_lock(const Handle& handle, const Owner& owner) STDCHK_REQUIRES(mutex_);
   void release(fuse_req_t request, Handle& handle, const msg::SetLock& wanted);
   void take(fuse_req_t request, Handle& handle, const msg::SetLock& wanted);
   void answer(fuse_req_t request, Handle& handle, Result<msg::LockOutcome> outcome);
@@ -76,8 +79,9 @@ class Locker {
   const std::shared_ptr<Threads> threads_;
   Mutex mutex_;
   std::uint64_t next_ticket_ STDCHK_GUARDED_BY(mutex_) = 1;
-  /// Files and the owners that have asked for record locks there since their last close().
-  std::set<std::pair<FileId, std::uint64_t>> owners_ STDCHK_GUARDED_BY(mutex_);
+  /// Owners that have asked for locks since their last close(), each with the open that it has used
+  /// last. A new open file description may have the number of one whose RELEASE is still to come.
+  std::map<Owner, const Handle*> owners_ STDCHK_GUARDED_BY(mutex_);
 };
 
 }  // namespace stdchk::mount

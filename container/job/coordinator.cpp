@@ -299,9 +299,10 @@ void Coordinator::want_checkpoint(Done done) {
 }
 
 void Coordinator::begin_checkpoint() {
-  if (begin_evacuation()) return;
+  // A checkpoint goes first: the end of the job may wait for it.
+  if (!book_.wanted()) return begin_evacuation();
   // The set describes the commands of each container at the stop. So no command is under way now.
-  if (!book_.wanted() || tells_ > 0 || !job_.running() || job_.storing()) return;
+  if (tells_ > 0 || !job_.running() || job_.storing()) return;
   book_.clear_wish();
   book_.begin();
   job_.want_checkpoint(reactor_.clock().now());
@@ -315,22 +316,20 @@ void Coordinator::want_evacuation(const std::string& host, Done done) {
   while (node < settings_.nodes.size() && settings_.nodes[node].host != host) ++node;
   if (node == settings_.nodes.size()) return done(problem("the job has no node " + host));
   book_.want_move(node, std::move(done));
-  (void)begin_evacuation();
+  begin_checkpoint();
 }
 
-bool Coordinator::begin_evacuation() {
-  if (!book_.has_moves() || tells_ > 0 || !job_.running() || job_.storing()) return false;
+void Coordinator::begin_evacuation() {
+  if (!book_.has_moves() || tells_ > 0 || !job_.running() || job_.storing()) return;
   auto move = book_.take_move();
   if (!job_.want_evacuation(reactor_.clock().now(), move->node)) {
-    move->done(problem(fmt::format("nothing of the job runs on {}, or no other node is left",
-                                   host_of(move->node))));
-    return false;
+    return move->done(problem(fmt::format("nothing of the job runs on {}, or no other node is left",
+                                          host_of(move->node))));
   }
   book_.begin();
   book_.add(describe_set());
   book_.wait(job_.saving(), std::move(move->done));
   act();
-  return true;
 }
 
 void Coordinator::want_end(std::uint32_t status, const std::string& why) {

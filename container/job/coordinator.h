@@ -114,8 +114,7 @@ class Coordinator {
   SetId next_set() const { return job_.saving() + 1; }
   void answer_waiting(const CheckpointAction& action);
   void begin_checkpoint();
-  /// Whether an evacuation was wanted and has begun.
-  bool begin_evacuation();
+  void begin_evacuation();
   void schedule_checkpoint();
   NetworkDescription network_for(NodeId node) const;
   void prepare(NodeId node, std::function<void(const Outcome<void>& prepared)> done);

@@ -346,8 +346,8 @@ TEST_CASE("an evacuated node gets containers again only if no other node is left
   CHECK(uses(1));
 }
 
-TEST_CASE("an evacuation that fails behind its set is answered, and the restart leaves the node") {
-  World world(6, {}, 5, 4, 2);
+/// Begins to evacuate node 0, until its containers are loaded elsewhere.
+void evacuate_until_load(World& world) {
   begin(world);
   REQUIRE(world.job().want_evacuation(world.now(), 0));
   world.carry_out();
@@ -355,6 +355,11 @@ TEST_CASE("an evacuation that fails behind its set is answered, and the restart 
     world.advance(milliseconds(1));
   }
   REQUIRE(world.job().phase() == "evacuate: load");
+}
+
+TEST_CASE("an evacuation that fails behind its set is answered, and the restart leaves the node") {
+  World world(6, {}, 5, 4, 2);
+  evacuate_until_load(world);
   world.crash(2);
   world.advance(seconds(60));
   CHECK(world.job().running());
@@ -362,6 +367,17 @@ TEST_CASE("an evacuation that fails behind its set is answered, and the restart 
   REQUIRE(world.checkpoints.size() == 1);
   CHECK(world.checkpoints[0].taken);
   for (const auto& [box, node] : world.job().placement()) CHECK((node == 1 || node == 3));
+}
+
+TEST_CASE("an evacuation whose node must take its containers back has failed") {
+  World world(6, {}, 5, 2, 0);
+  evacuate_until_load(world);
+  world.crash(1);
+  world.advance(seconds(60));
+  CHECK(world.job().running());
+  REQUIRE(world.checkpoints.size() == 1);
+  CHECK_FALSE(world.checkpoints[0].taken);
+  for (const auto& [box, node] : world.job().placement()) CHECK(node == 0);
 }
 
 TEST_CASE("the program's end ends the job with its status, in any state") {
