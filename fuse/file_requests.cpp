@@ -421,9 +421,12 @@ void FileRequests::lseek(fuse_req_t request, off_t offset, int whence, fuse_file
 }
 
 /// Ends an open. Drops what a killed process left, unless others still write the file. Commits what
-/// was written through a mapping after the last close. Then ends the locks of the open.
+/// was written through a mapping after the last close. The locks of the open end at once when nothing
+/// is to be committed: the kernel waits for no RELEASE, and others may ask for the lock already.
 void FileRequests::end_open(Handle& handle, std::optional<std::uint64_t> flock_owner) {
   NodePtr node = handle.node;
+  const bool commits = handle.writes && handle.file->dirty();
+  if (!commits) locker_.ended(handle, flock_owner);
   if (!handle.direct) node->cached_opens--;
   if (!handle.writes) {
     {
@@ -468,7 +471,7 @@ void FileRequests::end_open(Handle& handle, std::optional<std::uint64_t> flock_o
   bool tell = handle.writes && node->changed && !node->unlinked;
   neighbours_.nodes.end_open(node, handle.writes);
   if (tell) neighbours_.cache.expire_node(*node);
-  locker_.ended(handle, flock_owner);
+  if (commits) locker_.ended(handle, flock_owner);
   const MutexLock lock(mutex_);
   handles_.erase(&handle);
 }
