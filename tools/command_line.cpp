@@ -517,7 +517,8 @@ void describe(Options& options, RunOptions& run) {
   add_pool(options, run.pool);
   options
       .text("--up", run.up, "OPTIONS",
-            "bring a pool up for this job by stdchk up OPTIONS, and take it down at the end")
+            "bring up a pool of the job's own by stdchk up OPTIONS, and take it down at the end; "
+            "excludes --pool")
       .command_line_only();
   options.text("--name", run.name, "JOB", "name of the job; default: a new name")
       .command_line_only();

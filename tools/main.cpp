@@ -205,18 +205,39 @@ class Subcommands {
 struct NoOptions {};
 void describe(Options& /*options*/, NoOptions& /*none*/) {}
 
+/// Whether the options of `restart` are for a folder, and say nothing about a job of stdchk run.
+bool is_for_folders(const RestartOptions& restart) {
+  return !restart.to.empty() || !restart.run.empty() || !restart.load.empty() || restart.rank > 0 ||
+         restart.ranks > 0 || !restart.command.empty() ||
+         restart.timeout_s != RestartOptions().timeout_s;
+}
+
 /// Changes `job`, as it was started, to what the command line of `restart` says.
 Outcome<void> change_job(const RestartOptions& restart, RunOptions& job) {
-  if (!restart.to.empty() || !restart.run.empty() || !restart.load.empty() || restart.ranks > 0 ||
-      !restart.command.empty()) {
+  if (is_for_folders(restart)) {
     return problem(
         "{} is a job of stdchk run: its restart takes no program, and none of --to, --run, --load, "
-        "--rank and --ranks",
+        "--rank, --ranks and --timeout",
         restart.path);
+  }
+  // The record of the job overrides $STDCHK_POOL.
+  if (!restart.pool.empty() && !is_chosen_by_environment(restart.pool)) {
+    if (!job.up.empty()) {
+      return problem("{} has a pool of its own, by run --up: its restart takes no --pool",
+                     restart.path);
+    }
+    job.pool = absolute_path(restart.pool);
   }
   const bool on_hosts = !restart.hosts.empty(), here = restart.nodes > 0;
   if ((restart.job && (on_hosts || here)) || (on_hosts && here)) {
     return problem("--nodes, --hosts and --job exclude each other");
+  }
+  if (on_hosts && ::access(restart.hosts.c_str(), R_OK) != 0) {
+    return problem(
+        "--hosts \"{}\" cannot be read: the restart of a job of stdchk run takes a file with a "
+        "line "
+        "NAME [address=ADDRESS] for each host",
+        restart.hosts);
   }
   job.set = restart.set;
   job.lazy = job.lazy || restart.lazy;

@@ -91,7 +91,8 @@ class Job:
         self.lines = {"out": [], "err": []}
         begin = [*pool.prefix, BIN / "stdchk", command]
         if command == "run":
-            begin += ["--pool", pool.state, "--name", name]
+            begin += ["--name", name]
+            begin += [] if any(str(word).startswith("--up") for word in words) else ["--pool", pool.state]
             begin += [] if {"--every", "--advise"} & set(words) else ["--every", "never"]
         self.process = subprocess.Popen([str(w) for w in [*begin, *words]], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, env=self.environment)

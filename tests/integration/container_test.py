@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from boxes import Base, Pool, job, why_not
-from processes import BIN, ROOT, run, wait_until
+from processes import BIN, ROOT, is_running, run, wait_until
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -71,11 +71,20 @@ def test_a_restart_may_have_other_nodes_and_refuses_what_is_for_folders(pool, ba
         first.wait_for("round 20")
         first.checkpoint()
         first.kill()
+        record = pathlib.Path(f"/tmp/stdchk-{os.geteuid()}/runs/{first.name}/run.json")
+        before = record.read_bytes()
         for name, words, says in ((first.name, ("--nodes", 2, "--job"), "exclude each other"),
                                   (first.name, ("--to", "/tmp"), "takes no program, and none of --to"),
+                                  (first.name, ("--rank", 1), "takes no program, and none of --to"),
+                                  (first.name, ("--timeout", 5), "takes no program, and none of --to"),
+                                  (first.name, ("--job",), "--job finds neither SLURM_JOB_ID nor PBS_JOBID"),
+                                  (first.name, ("--hosts", "a,b"), "takes a file with a line NAME"),
+                                  (first.name, ("--hosts", "/etc/passwd"), "is not a host name"),
+                                  (first.name, ("--pool", "/nowhere"), "/nowhere"),
                                   (pool.mount / first.name, ("--nodes", 2), "is no job of stdchk run on this host")):
             done = run(BIN / "stdchk", "restart", name, *words, env=first.environment, check=False)
             assert done.returncode == 2 and says in done.stderr
+            assert record.read_bytes() == before, "a refused restart changes nothing"
         with job(pool, base, first.name, "--nodes", 1, command="restart", name=first.name) as second:
             second.wait_for("runs again from set T1", "err")
             assert [len(node["boxes"]) for node in second.status()["nodes"]] == [4], "one node has all containers"
@@ -333,11 +342,15 @@ class OwnPool:
 
     def __init__(self, folder, *options):
         self.prefix, self.mount, self.state = (), folder / "own", folder / "own-state"
-        words = ["--benefactors", 2, "--memory", "1G", "--mount", self.mount, "--state", self.state, *options]
-        self.up = "--up=" + " ".join(str(word) for word in words)
+        self.words = ["--benefactors", 2, "--memory", "512M", "--mount", self.mount, "--state", self.state, *options]
+        self.up = "--up=" + " ".join(str(word) for word in self.words)
 
     def is_up(self):
         return (self.state / "pool.json").exists() or self.mount.is_mount()
+
+    def members(self, role):
+        record = json.loads((self.state / "pool.json").read_text(encoding="utf-8"))
+        return [member["pid"] for member in record["members"] if member["role"] == role]
 
     def __enter__(self):
         return self
@@ -346,20 +359,32 @@ class OwnPool:
         run(BIN / "stdchk", "down", "--pool", self.state, check=False)
 
 
+def wrapped(folder, lines):
+    """An environment in which `stdchk run` calls a `stdchk` that first runs these lines of shell."""
+    folder.mkdir()
+    program = folder / "stdchk"
+    program.write_text(f'#!/bin/sh\nexport STDCHK_BIN={BIN}\n{lines}\nexec {BIN}/stdchk "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    return {"STDCHK_BIN": str(folder)}
+
+
 @pytest.mark.parametrize("drains", [True, False])
-def test_one_command_brings_the_pool_up_and_takes_it_down(base, tmp_path, drains):
+def test_one_command_brings_the_pool_up_and_takes_it_down(pool, base, tmp_path, drains):
     drain = ["--drain", tmp_path / "pfs"] if drains else []
-    with OwnPool(tmp_path, *drain) as own, job(own, base, own.up, "-n", 3, *ring("mpich", "200", "4")) as first:
+    foreign = {"STDCHK_POOL": str(pool.state)}
+    with (OwnPool(tmp_path, *drain) as own,
+          job(own, base, own.up, "-n", 3, *ring("mpich", "200", "4"), environment=foreign) as first):
         first.wait_for("round 40")
         assert own.is_up()
         first.signal(signal.SIGTERM)
         assert first.wait() == 128 + signal.SIGTERM, first.err
         assert "saved, and ended by SIGTERM" in first.err
         assert own.is_up() != drains, "a pool without a drain directory has the only copy of the set"
-        with job(own, base, first.name, command="restart", name=first.name) as second:
+        with job(own, base, first.name, command="restart", name=first.name, environment=foreign) as second:
             assert second.wait() == 0, second.err
         assert "round 40" not in second.out and "200 lines" in second.result()
         assert not own.is_up()
+        assert pool.mount.is_mount(), "the pool that STDCHK_POOL names is not the job's"
         assert all(line.startswith(("round ", "RESULT ")) for line in first.lines["out"] + second.lines["out"])
 
 
@@ -371,6 +396,82 @@ def test_a_pool_of_a_job_without_a_set_is_taken_down_and_one_that_cannot_start_i
         with job(own, base, own.up + " --policy keep=many", "-n", 1, "--", "true") as one:
             assert one.wait() == 2
         assert "--up: the pool was not started: --policy" in one.err and not own.is_up()
+
+
+def test_options_that_do_not_suit_a_pool_of_the_job_s_own_are_refused(pool, base, tmp_path):
+    with OwnPool(tmp_path) as own, job(own, base, own.up, "-n", 1, "--", "sleep", "100") as one:
+        one.checkpoint()
+        one.kill()
+        for words, says in ((("run", "--pool", pool.state, own.up, "--", "true"), "--up and --pool exclude each other"),
+                            (("run", own.up + " --export", "--", "true"), "--export does not suit"),
+                            (("restart", one.name, "--pool", pool.state), "takes no --pool")):
+            done = run(BIN / "stdchk", *words, env=one.environment, check=False)
+            assert done.returncode == 2 and says in done.stderr, done.stderr
+        assert own.is_up() and pool.mount.is_mount()
+
+
+def test_a_restart_does_not_take_a_later_pool_at_the_same_place(base, tmp_path):
+    with OwnPool(tmp_path) as own, job(own, base, own.up, "-n", 1, "--", "sleep", "100") as first:
+        first.checkpoint()
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 128 + signal.SIGTERM, first.err
+        assert "stays up, because it may have the only copy" in first.err
+        run(BIN / "stdchk", "down", "--pool", own.state)
+        run(BIN / "stdchk", "up", *own.words)
+        with job(own, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 2
+        assert "--up: the pool was not started" in second.err
+        assert own.is_up(), "another user's work may be in that pool"
+
+
+def test_a_pool_with_a_dead_mount_is_neither_taken_down_nor_taken_over(base, tmp_path):
+    with OwnPool(tmp_path) as own, job(own, base, own.up, "-n", 1, "--", "sleep", "100") as first:
+        first.checkpoint()
+        benefactors = own.members("benefactor")
+        os.kill(own.members("mount")[0], signal.SIGKILL)
+        first.signal(signal.SIGINT)
+        assert first.wait() == 128 + signal.SIGINT, first.err
+        assert "stays up, because it may have the only copy" in first.err
+        with job(own, base, first.name, command="restart", name=first.name) as second:
+            assert second.wait() == 2
+        assert "is up and has lost its mount" in second.err
+        assert all(is_running(pid) for pid in benefactors)
+
+
+def test_a_signal_while_the_pool_comes_up_takes_it_down_again(base, tmp_path):
+    begun = tmp_path / "begun"
+    slow = wrapped(tmp_path / "slow", f'[ "$1" != up ] || {{ touch {begun}; sleep 2; }}')
+    with OwnPool(tmp_path) as own, job(own, base, own.up, "-n", 1, "--", "true", environment=slow) as one:
+        wait_until(begun.exists, "the pool comes up")
+        one.signal(signal.SIGTERM)
+        assert one.wait() == 128 + signal.SIGTERM, one.err
+        assert not own.is_up()
+        assert one.status() is None, "the job has not begun"
+
+
+def test_a_failed_drain_of_the_job_s_pool_is_the_command_s_failure(base, tmp_path):
+    broken = wrapped(tmp_path / "broken", '[ "$1" != down ] || { echo "stdchk: no drain" >&2; exit 2; }')
+    with (OwnPool(tmp_path, "--drain", tmp_path / "pfs") as own,
+          job(own, base, own.up, "-n", 1, "--", "true", environment=broken) as one):
+        assert one.wait() == 2
+        assert "no drain" in one.err and "was not taken down" in one.err
+        assert own.is_up()
+        assert one.status()["state"] == "not running", "the record stays, as the sets do"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_limits_the_drain_of_the_job_s_pool(base, tmp_path, number):
+    begun = tmp_path / "begun"
+    # The drain without a limit of time does not end.
+    slow = wrapped(tmp_path / "slow", f'case "$*" in *--timeout*) ;; down*) touch {begun}; exec sleep 1000 ;; esac')
+    with (OwnPool(tmp_path, "--drain", tmp_path / "pfs") as own,
+          job(own, base, own.up, "-n", 1, "--", "true", environment=slow) as one):
+        wait_until(begun.exists, "the drain", 40)
+        one.signal(number)
+        limited = number == signal.SIGTERM
+        assert one.wait() == (0 if limited else 2), one.err
+        assert ("s more" in one.err) == limited
+        assert own.is_up() != limited
 
 
 def test_a_job_that_may_not_be_restarted_ends_with_its_node(pool, base):

@@ -358,6 +358,11 @@ Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path)
   return problem("there are several pools; choose a pool by a path or --pool: {}", mounts);
 }
 
+bool is_chosen_by_environment(const std::string& named) {
+  const char* const set = std::getenv("STDCHK_POOL");
+  return set != nullptr && named == set;
+}
+
 bool is_below(const std::string& path, const std::string& folder) {
   return path == folder ||
          (path.starts_with(folder) && (folder == "/" || path[folder.size()] == '/'));

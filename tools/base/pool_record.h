@@ -111,6 +111,9 @@ std::vector<PoolRecord> known_pools();
 /// holds `path`, else the only running pool. A state directory that was removed while the pool ran
 /// is made again (restore.h). The Problem lists the pools that exist.
 Outcome<PoolRecord> find_pool(const std::string& named, const std::string& path);
+/// Whether `named`, the value of --pool, is only that of $STDCHK_POOL. An option on the command
+/// line that names a pool otherwise, such as `run --up`, overrides the environment.
+bool is_chosen_by_environment(const std::string& named);
 
 /// Makes a path absolute and removes "." and "..". Does not touch the last parts on disk: a mount
 /// there may hang.

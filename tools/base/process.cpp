@@ -30,8 +30,9 @@ namespace fs = std::filesystem;
 constexpr auto kEndPatience = 2s;
 
 /// Set by a signal handler, read by any thread.
-std::atomic<bool> end_signal_came = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int> end_signal_count = 0;
+std::atomic<int> last_end_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
 
 /// Whether the real, effective, saved and file system users are this user: proc(5), "Uid" of
 /// /proc/PID/status.
@@ -350,11 +351,16 @@ std::string shell_words(std::span<const std::string> words) {
 
 void notice_end_signals() {
   struct sigaction action {};
-  action.sa_handler = [](int) { end_signal_came = true; };
+  action.sa_handler = [](int number) {
+    last_end_signal = number;
+    ++end_signal_count;
+  };
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaction(signal, &action, nullptr);
 }
 
-bool asked_to_end() { return end_signal_came; }
+bool asked_to_end() { return end_signal_count > 0; }
+
+EndSignals end_signals() { return {end_signal_count, last_end_signal}; }
 
 void sleep_for(Duration duration) { std::this_thread::sleep_for(duration); }
 

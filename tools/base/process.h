@@ -61,6 +61,12 @@ std::string shell_words(std::span<const std::string> words);
 /// From now on SIGTERM, SIGINT and SIGHUP only make asked_to_end() true.
 void notice_end_signals();
 bool asked_to_end();
+/// The signals that notice_end_signals() has noticed.
+struct EndSignals {
+  int count = 0;
+  int last = 0;  ///< the number of the last signal; 0: none came
+};
+EndSignals end_signals();
 
 void sleep_for(Duration duration);
 double seconds_since(std::chrono::steady_clock::time_point began);

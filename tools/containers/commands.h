@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "container/description/description.h"
+#include "tools/containers/pool_identity.h"
 
 /// The subcommands about jobs in containers. Each prints its result and returns the exit status
 /// (base/exit_status.h).
@@ -42,8 +43,9 @@ struct RunOptions {
   container::BoxLimits limits;  ///< of each container
   std::vector<std::string> program;
   // Only for a restart:
-  std::string from;  ///< folder of the job's sets
-  std::string set;   ///< "T5", or A.*.T5; empty: the newest complete set
+  PoolIdentity own_pool;  ///< the pool that an earlier run brought up by `up`
+  std::string from;       ///< folder of the job's sets
+  std::string set;        ///< "T5", or A.*.T5; empty: the newest complete set
 };
 /// Returns the exit status of the program.
 int run_job(RunOptions& options, const std::string& invoked_as);

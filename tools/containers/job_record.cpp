@@ -25,6 +25,27 @@ constexpr auto kAnswerMax = std::chrono::seconds(2);
 /// Another user can make the parent /tmp/stdchk-UID first.
 constexpr FolderRules kRunsRules{.what = "the folder of jobs", .is_private = false};
 
+Json to_json(const PoolIdentity& pool) {
+  return {{"directory", pool.directory},
+          {"mount", pool.mount},
+          {"created", pool.created},
+          {"pid", pool.starter.pid},
+          {"start_ticks", pool.starter.start_ticks},
+          {"boot_id", pool.starter_boot}};
+}
+
+/// Throws, as read_field().
+PoolIdentity parse_identity(const Json& json) {
+  PoolIdentity pool;
+  read_field(json, "directory", pool.directory);
+  read_field(json, "mount", pool.mount);
+  read_field(json, "created", pool.created);
+  read_field(json, "pid", pool.starter.pid);
+  read_field(json, "start_ticks", pool.starter.start_ticks);
+  read_field(json, "boot_id", pool.starter_boot);
+  return pool;
+}
+
 std::string runs_folder() { return user_folder() + "/runs"; }
 
 }  // namespace
@@ -57,6 +78,7 @@ Outcome<void> save_job(const RunOptions& options, const std::string& folder) {
   if (!own) return problem("{}", own.error().text);
   const Json record{{"pool", options.pool},
                     {"up", options.up},
+                    {"own_pool", to_json(options.own_pool)},
                     {"ranks", options.ranks},
                     {"nodes", options.hosts.nodes},
                     {"hosts", options.hosts.file.empty() ? "" : absolute_path(options.hosts.file)},
@@ -88,7 +110,6 @@ Outcome<RunOptions> load_job(const std::string& job) {
   options.name = job;
   const auto read = read_json([&] {
     const Json record = Json::parse(*text);
-    read_field(record, "pool", options.pool);
     read_field(record, "ranks", options.ranks);
     read_field(record, "nodes", options.hosts.nodes);
     read_field(record, "hosts", options.hosts.file);
@@ -97,6 +118,8 @@ Outcome<RunOptions> load_job(const std::string& job) {
     read_field(record, "retries", options.retries);
     read_field(record, "every", options.pace.every);
     options.up = record.value("up", "");
+    if (options.up.empty()) read_field(record, "pool", options.pool);
+    if (record.contains("own_pool")) options.own_pool = parse_identity(record.at("own_pool"));
     options.pace.mtbf = record.value("mtbf", "");
     options.policy = record.value("policy", "");
     options.lazy = record.value("lazy", false);

@@ -5,13 +5,14 @@
 
 #include "tools/base/pool_record.h"
 #include "tools/base/problem.h"
+#include "tools/containers/pool_identity.h"
 
 namespace stdchk::tools {
 
 /// A JobEnd tells an OwnPool how its job has ended.
 struct JobEnd {
   int status = 0;
-  bool has_set = false;  ///< the pool has a complete set of the job
+  bool may_have_set = false;  ///< the pool may have a complete set of the job
 };
 
 /// An OwnPool is the pool that `stdchk run --up` brings up for one job.
@@ -20,18 +21,16 @@ struct JobEnd {
 /// Not: the destructor takes the pool down.
 class OwnPool {
  public:
-  /// Runs `stdchk up` with these options. Instead takes `earlier`, the state directory of a pool,
-  /// if that pool is up: an earlier run of the job has left it.
-  static Outcome<OwnPool> bring_up(const std::string& up, const std::string& earlier,
+  /// Runs `stdchk up` with these options. Instead takes the pool `earlier`, which an earlier run of
+  /// the job has left, if that pool is still up. Refuses `earlier` if it is damaged.
+  static Outcome<OwnPool> bring_up(const std::string& up, const PoolIdentity& earlier,
                                    const std::string& invoked_as);
 
   const PoolRecord& record() const { return record_; }
-  /// A folder of the job's sets, where this pool has it. The default mount of a batch job has the
-  /// job's number, so the folder of an earlier batch job lies elsewhere.
-  std::string folder_here(const std::string& folder) const;
-  /// Drains the pool and takes it down. A pool stays up if it has the only copy of a set that a
-  /// restart needs, or if its drain fails. Says so on standard error.
-  void take_down(const JobEnd& end) const;
+  /// Drains the pool and takes it down, and says so on standard error. The pool of an
+  /// unfinished job stays up if memory may hold its only sets. False: the drain or the end has
+  /// failed, or a signal came. After SIGTERM the drain may go on for kTermDrainSeconds.
+  bool take_down(const JobEnd& end) const;
 
  private:
   OwnPool(std::string program, PoolRecord record)

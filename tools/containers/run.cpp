@@ -6,9 +6,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "container/job/control.h"
@@ -26,53 +23,22 @@
 #include "tools/containers/job_record.h"
 #include "tools/containers/own_pool.h"
 #include "tools/containers/pace.h"
+#include "tools/containers/set_search.h"
 #include "transport/choice/factory.h"
 #include "transport/secure/key_file.h"
 
 namespace stdchk::tools {
 namespace {
 
-namespace fs = std::filesystem;
 using container::Coordinator;
 using container::CoordinatorSettings;
 using Json = nlohmann::json;
 using transport::secure::Role;
 
-constexpr std::size_t kDescriptionBytesMax = 16U << 20;
 constexpr int kSignalled = 128;
 
 std::int64_t in_ms(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
-}
-
-/// A FoundSet is the set to restart from, and the number of the job's newest set.
-struct FoundSet {
-  container::SetDescription set;
-  std::uint64_t last = 0;
-};
-
-/// Finds the set that `wanted` names, or by default the newest complete set of the job.
-Outcome<FoundSet> find_set(const std::string& folder, const std::string& job,
-                           const std::string& wanted) {
-  const std::uint64_t number =
-      wanted.empty() ? 0 : std::strtoull(wanted.c_str() + wanted.rfind('T') + 1, nullptr, 10);
-  if (!wanted.empty() && number == 0) return problem("{} is not a set such as T5", wanted);
-  std::uint64_t newest = 0, last = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const auto set = container::set_of_name(job, entry.path().filename());
-    if (number == 0 || set == number) newest = std::max(newest, set);
-    last = std::max(last, set);
-  }
-  if (error) return problem("{}: {}", folder, error.message());
-  if (newest == 0) return problem("there is no complete set of job {} in {}", job, folder);
-  std::ifstream file(folder + "/" + container::description_name(job, newest));
-  std::string text(kDescriptionBytesMax, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  auto set = container::parse_set(text);
-  if (!set) return problem(set.error());
-  return FoundSet{std::move(*set), last};
 }
 
 /// Images of processes lie there, from which root makes processes: no other user may change them.
@@ -208,15 +174,22 @@ std::optional<Duration> Run::until_next(const container::CheckpointFigures* newe
   return next;
 }
 
-Outcome<int> Run::run_job(const PoolRecord& pool, CoordinatorSettings settings) {
+/// The reactor of this process. From the first call on, SIGTERM and SIGINT only stop the reactor.
+Reactor& signalled_reactor() {
   static SystemClock clock;
   static Reactor reactor(clock);
+  static const std::atomic<bool>& ending = end_on_signals(reactor);
+  (void)ending;
+  return reactor;
+}
+
+Outcome<int> Run::run_job(const PoolRecord& pool, CoordinatorSettings settings) {
+  Reactor& reactor = signalled_reactor();
   reactor_ = &reactor;
-  end_on_signals(reactor);
   auto root = transport::secure::read_root_keyring(
       pool.secret_file(), transport::secure::new_member(Role::kCoordinator));
   if (!root) return problem(root.error());
-  auto endpoint = transport::open_endpoint("tcp", {.clock = &clock, .identity = *root});
+  auto endpoint = transport::open_endpoint("tcp", {.clock = &reactor.clock(), .identity = *root});
   if (!endpoint) return failed("the network", endpoint.error());
   reactor.add(**endpoint);
   int status = kExitError;
@@ -299,32 +272,50 @@ std::string set_folder(const RunOptions& options, const PoolRecord& pool) {
 
 Outcome<int> run_in_pool(const PoolRecord& pool, RunOptions& options,
                          const std::string& invoked_as) {
-  options.pool = pool.directory;
   const std::string folder = set_folder(options, pool);
   forget_old_jobs();
-  if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
   auto settings = make_settings(options, folder, invoked_as);
   if (!settings) return problem(settings.error());
-  if (auto made = make_set_folder(pool, options, folder); !made) return problem(made.error());
-  fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
-             options.ranks, settings->nodes.size(), folder);
   auto pace = Pace::of(options.pace, settings->nodes.size() - settings->spares);
   if (!pace) return problem(pace.error());
-  auto status = Run(options, folder, *pace).run_job(pool, std::move(*settings));
-  // Nothing is left to restart. After every other end the record says how.
-  if (status && *status == kExitGood) forget_job(options.name);
-  return status;
+  if (auto made = make_set_folder(pool, options, folder); !made) return problem(made.error());
+  // A restart that is refused does not change how the job was started.
+  if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
+  fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
+             options.ranks, settings->nodes.size(), folder);
+  return Run(options, folder, *pace).run_job(pool, std::move(*settings));
+}
+
+/// Runs the job in its own pool, unless a signal came while the pool was brought up.
+Outcome<int> run_in(const PoolRecord& pool, RunOptions& options, const std::string& invoked_as) {
+  auto folder = folder_in_pool(options.from, options.own_pool.mount, pool.mount);
+  if (!folder) return problem(folder.error());
+  options.from = std::move(*folder);
+  options.own_pool = identity_of(pool);
+  if (const int signal = ended_by(); signal != 0) return kSignalled + signal;
+  return run_in_pool(pool, options, invoked_as);
 }
 
 Outcome<int> run_in_own_pool(RunOptions& options, const std::string& invoked_as) {
-  const auto own = OwnPool::bring_up(options.up, options.pool, invoked_as);
+  if (!options.pool.empty() && !is_chosen_by_environment(options.pool)) {
+    return problem("--up and --pool exclude each other: --up brings up a pool of the job's own");
+  }
+  options.pool.clear();
+  (void)signalled_reactor();  // from here on a signal does not leave the pool behind
+  const auto own = OwnPool::bring_up(options.up, options.own_pool, invoked_as);
   if (!own) return problem(own.error());
-  options.from = own->folder_here(options.from);
-  auto status = run_in_pool(own->record(), options, invoked_as);
+  const PoolRecord& pool = own->record();
+  const auto status = run_in(pool, options, invoked_as);
   if (!status) fmt::print(stderr, "stdchk: {}\n", status.error().text);
-  const std::string folder = set_folder(options, own->record());
-  own->take_down({status ? *status : kExitError, find_set(folder, options.name, {}).has_value()});
-  return status ? *status : kExitError;
+  const std::string folder = set_folder(options, pool);
+  const JobEnd end{status.value_or(kExitError),
+                   is_below(folder, pool.mount) && may_have_set(folder, options.name, pool.mount)};
+  const bool is_done = own->take_down(end);
+  if (end.status != kExitGood) return end.status;
+  // The record of the job stays: its sets may be in memory only.
+  if (!is_done) return kExitError;
+  forget_job(options.name);
+  return kExitGood;
 }
 
 Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) {
@@ -339,7 +330,11 @@ Outcome<int> run_or_restart(RunOptions& options, const std::string& invoked_as) 
   if (!options.up.empty()) return run_in_own_pool(options, invoked_as);
   const auto pool = find_pool(options.pool, options.from);
   if (!pool) return problem(pool.error());
-  return run_in_pool(*pool, options, invoked_as);
+  options.pool = pool->directory;
+  auto status = run_in_pool(*pool, options, invoked_as);
+  // Nothing is left to restart. After every other end the record says how.
+  if (status && *status == kExitGood) forget_job(options.name);
+  return status;
 }
 
 }  // namespace
