@@ -17,7 +17,8 @@ struct MemoryPart {
 /// A Population says which parts of a process's memory have pages. Other hosts fetch these parts
 /// only: the rest are holes, which read as zeros.
 struct Population {
-  /// Number of parts at most. Small holes count as populated when there are more.
+  /// Number of parts at most, unless more ranges have pages. Small holes count as populated when
+  /// there are more.
   static constexpr std::size_t kPartsMax = 1024;
 
   std::vector<MemoryPart> parts;
@@ -29,7 +30,8 @@ struct Population {
 using ReadPagemap = std::function<bool(std::uint64_t address, std::span<std::uint64_t> entries)>;
 
 /// Finds the blocks of PageServer::kBlockBytes that have a page, in memory or swapped out. Memory
-/// whose pagemap cannot be read counts as populated. `ranges` rise and do not overlap.
+/// whose pagemap cannot be read counts as populated. `ranges` rise and do not overlap. Adjacent ranges
+/// have separate parts and separate holes.
 Population find_population(const std::vector<MemoryPart>& ranges, const ReadPagemap& read);
 
 }  // namespace stdchk::fork

@@ -62,6 +62,21 @@ TEST_CASE("parts and holes of several long ranges cover them, and nothing else")
   CHECK(bytes == 601 * kBlock);
 }
 
+TEST_CASE("no part reaches over the border of two mappings, however small the holes are") {
+  // The border lies within a block.
+  const std::uint64_t border = 5 * kBlock + 3 * kPage;
+  const std::uint64_t end = 9 * kBlock;
+  std::map<std::uint64_t, std::uint64_t> pages;
+  for (std::uint64_t at = 4 * kBlock; at < 7 * kBlock; at += kPage) pages[at] = kPresent;
+  const Parts ranges{{kBlock, border}, {border, end}, {end, 10 * kBlock}};
+  const auto found = find_population(ranges, pagemap_of(pages));
+  CHECK(found.parts == Parts{{4 * kBlock, border}, {border, 7 * kBlock}});
+  CHECK(found.holes == Parts{{kBlock, 4 * kBlock}, {7 * kBlock, end}, {end, 10 * kBlock}});
+  const auto unknown =
+      find_population(ranges, [](std::uint64_t, std::span<std::uint64_t>) { return false; });
+  CHECK(unknown.parts == ranges);
+}
+
 TEST_CASE("memory whose pagemap cannot be read counts as populated") {
   const Parts ranges{{kBlock, 9 * kBlock}};
   const auto found =
