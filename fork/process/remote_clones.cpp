@@ -51,10 +51,6 @@ Population population_of(const ProcessHandle& frozen, std::string_view ranges) {
       });
 }
 
-void append(std::string& text, const std::vector<MemoryPart>& parts) {
-  text.append(reinterpret_cast<const char*>(parts.data()), parts.size() * sizeof(MemoryPart));
-}
-
 std::string last_lines(const std::string& path) { return end_of_log(path, 400); }
 
 }  // namespace
@@ -246,13 +242,10 @@ void RemoteClones::dumped(int status) {
       }
     } while (in);
   }
-  const PopulationHead head{static_cast<std::uint32_t>(population_.parts.size()),
-                            static_cast<std::uint32_t>(population_.holes.size())};
-  std::string population(reinterpret_cast<const char*>(&head), sizeof(head));
-  append(population, population_.parts);
-  append(population, population_.holes);
+  const std::string_view parts(reinterpret_cast<const char*>(population_.parts.data()),
+                               population_.parts.size() * sizeof(MemoryPart));
   for (const auto& host : hosts_) {
-    if (!host->is_lost && !host->channel->send_value(HostWord::kRestore, ticket_, population)) {
+    if (!host->is_lost && !host->channel->send_value(HostWord::kRestore, ticket_, parts)) {
       on_lost(*host, host->name + " does not take the image.");
     }
   }
