@@ -99,7 +99,8 @@ class Sending {
 
   void take(const Opened& opened, const AskMessage& asked, const Address& from) {
     const Time now = clock_.now();
-    if (serving_.take(now, opened, asked, from)) tree_.heard(now, opened.from, asked.ask.done);
+    if (serving_.take(now, opened, asked, from))
+      tree_.heard(now, opened.from, asked.ask.done || asked.ask.gone);
   }
 
   void place(const Opened& opened, const Join& join, const Address& from) {

@@ -51,6 +51,11 @@ bool Sender::on_ask(Time now, ReceiverId from, const Ask& ask) {
     units += want.count;
   }
   if (units > Ask::kWantedUnitsMax) return false;
+  if (ask.gone) {
+    receivers_.erase(from);
+    unicast_only_ = is_unicast_only();
+    return true;
+  }
   if (receivers_.count(from) == 0 && receivers_.size() >= kReceiversMax) return false;
   const auto [place, is_new] = receivers_.try_emplace(from);
   Receiver& receiver = place->second;

@@ -49,7 +49,7 @@ class Sender {
   explicit Sender(const SenderOptions& options);
 
   /// Returns false when the ask is not valid or there is no room for the receiver. A valid ask
-  /// names at most Ask::kWantedUnitsMax units.
+  /// names at most Ask::kWantedUnitsMax units. A receiver that says that it is gone is forgotten.
   bool on_ask(Time now, ReceiverId from, const Ask& ask);
   /// The unit has come. Only without `holds_all`.
   void have(std::uint32_t unit);

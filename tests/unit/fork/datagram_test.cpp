@@ -34,7 +34,7 @@ TEST_CASE("a message comes out as it went in") {
   ask.rate_kib = 1234;
   ask.delay_us = 99;
   ask.lost_cells = 3;
-  ask.done = true;
+  ask.done = ask.gone = true;
   ask.wants = {{7, 3, 5}, {1000000, 1, 0xffff}};
   const auto opened = receiver.open(sealed(sender, AskMessage{42, ask}));
   REQUIRE(opened);
