@@ -74,6 +74,8 @@ class Sender {
   double rate() const { return rate_.rate(); }
   std::size_t receivers() const { return receivers_.size(); }
   bool is_unicast(ReceiverId id) const;
+  /// False for a receiver that is unknown, or silent for kSilence.
+  bool hears(Time now, ReceiverId id) const;
 
  private:
   struct Pending {
@@ -96,6 +98,7 @@ class Sender {
     std::unordered_map<std::uint32_t, CellMask> later;  ///< of units that have not come
   };
 
+  void forget_silent(Time now);
   void queue_for_all(Time now, std::uint32_t unit, CellMask cells);
   void queue_for_one(Receiver& receiver, std::uint32_t unit, CellMask cells);
   void judge(Time now, Receiver& receiver, const Ask& ask);

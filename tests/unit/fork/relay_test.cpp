@@ -89,6 +89,9 @@ TEST_CASE("a tree has a limited number of members") {
   }
   CHECK(tree.members() == RelayTree::kMembersMax);
   CHECK(tree.place(kStart, 0, kRelay, 0) == 0);
+  CHECK(tree.hears(kStart + RelayTree::kSilence, 1));
+  CHECK_FALSE(tree.hears(kStart + RelayTree::kSilence + milliseconds(1), 1));
+  CHECK_FALSE(tree.hears(kStart, RelayTree::kMembersMax + 5));
 }
 
 /// A Copy receives an image into memory, by a thread of its own.
