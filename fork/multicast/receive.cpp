@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/log.h"
 #include "fork/multicast/cast.h"
 #include "fork/multicast/meeting.h"
 #include "fork/multicast/messages.h"
@@ -55,7 +56,7 @@ class Receiving {
     finish(clock_.now() - begun);
     ReceiveReport report{receiver_->counts(), meeting_.offer().image_bytes, meeting_.by_unicast()};
     report.by_relay = server_.id != meeting_.sender();
-    if (relay_) report.relayed_cells = relay_->sender().counts().unicast_cells;
+    report.relayed_cells = relay_ ? relay_->sender().counts().unicast_cells : relayed_cells_;
     return report;
   }
 
@@ -115,9 +116,15 @@ class Receiving {
       return lost ? Status() : take(opened, from, bytes);
     }));
     if (relay_ && relay_->peers() > 0) {
-      STDCHK_TRY(relay_->speak(clock_));
       relay_->probe_each(now);
-      wake_at = std::min(wake_at, relay_->sender().wake_at());
+      // An error of relaying does not end this host's own receiving.
+      if (const Status spoken = relay_->speak(clock_); !spoken) {
+        log::warning("This host passes nothing on any more: {}", describe(spoken.error()));
+        relayed_cells_ = relay_->sender().counts().unicast_cells;
+        relay_.reset();
+      } else {
+        wake_at = std::min(wake_at, relay_->sender().wake_at());
+      }
     }
     meeting_.wait(wake_at);
     return {};
@@ -260,7 +267,8 @@ class Receiving {
   /// The highest number of the datagrams of the sender and of each relay that has served this host.
   std::map<std::uint64_t, std::uint64_t> newest_;
   std::optional<Receiver> receiver_;
-  std::optional<Serving> relay_;
+  std::optional<Serving> relay_;     ///< nothing: this host does not pass units on
+  std::uint64_t relayed_cells_ = 0;  ///< by a relay_ that has ended
   Server server_;
   Joining joining_;
   Time reported_{};
