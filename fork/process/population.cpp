@@ -10,8 +10,8 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kBlock = PageServer::kBlockBytes;
 constexpr std::uint64_t kPagesAtOnce = 4096;
-/// A longer range counts as populated: its pagemap takes seconds to read.
-constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 40U;
+/// Addresses of programs are lower (x86-64).
+constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 47U;
 /// proc(5): the page is in memory, or swapped out.
 constexpr std::uint64_t kPresent = std::uint64_t{1} << 63U;
 constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62U;
@@ -63,13 +63,30 @@ Population without_small_holes(const std::vector<Run>& runs, std::uint64_t least
 
 }  // namespace
 
+std::vector<MemoryPart> valid_ranges(std::vector<MemoryPart> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  std::uint64_t end = 0;
+  std::erase_if(ranges, [&](const MemoryPart& range) {
+    if (range.begin < end || range.begin >= range.end || range.end > kAddressEnd ||
+        range.begin % kPage != 0 || range.end % kPage != 0) {
+      return true;
+    }
+    end = range.end;
+    return false;
+  });
+  return ranges;
+}
+
 Population find_population(const std::vector<MemoryPart>& ranges, const ReadPagemap& read) {
   std::vector<Run> runs;
+  std::uint64_t left = Population::kBytesMax;
   for (const MemoryPart& range : ranges) {
-    if (range.end - range.begin > kBytesMax) {
+    if (range.end - range.begin > left) {
       add(runs, {range, true, true});
       continue;
     }
+    left -= range.end - range.begin;
     // Each step ends at the end of a block.
     for (std::uint64_t at = range.begin; at < range.end;) {
       const std::uint64_t step = (at / kBlock * kBlock) + kPagesAtOnce * kPage;

@@ -33,12 +33,8 @@ constexpr std::uint64_t kPage = 4096;
 /// Reads a list of ranges, as the copy for other hosts sends it.
 std::vector<MemoryPart> ranges_of(std::string_view text) {
   std::vector<MemoryPart> ranges;
-  for (MemoryPart range; take_value(text, range);) {
-    if (range.begin < range.end) ranges.push_back(range);
-  }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const auto& a, const auto& b) { return a.begin < b.begin; });
-  return ranges;
+  for (MemoryPart range; take_value(text, range);) ranges.push_back(range);
+  return valid_ranges(std::move(ranges));
 }
 
 Population population_of(const ProcessHandle& frozen, std::string_view ranges) {

@@ -77,6 +77,33 @@ TEST_CASE("no part reaches over the border of two mappings, however small the ho
   CHECK(unknown.parts == ranges);
 }
 
+TEST_CASE("beyond 64 GiB in all, no pagemap is read, and memory counts as populated") {
+  constexpr std::uint64_t kHalf = Population::kBytesMax / 2;
+  const Parts ranges{
+      {0, kHalf + kBlock}, {kHalf + kBlock, 2 * kHalf + kBlock}, {3 * kHalf, 3 * kHalf + kBlock}};
+  std::uint64_t bytes_read = 0;
+  const auto found = find_population(ranges, [&](std::uint64_t, std::span<std::uint64_t> entries) {
+    bytes_read += entries.size() * kPage;
+    return true;
+  });
+  CHECK(bytes_read == kHalf + 2 * kBlock);
+  CHECK(found.parts == Parts{ranges[1]});
+  CHECK(found.holes == Parts{ranges[0], ranges[2]});
+}
+
+TEST_CASE("of ranges that another process has sent, those that no process can have are dropped") {
+  constexpr std::uint64_t kTop = std::uint64_t{1} << 47U;
+  const Parts sent{{8 * kPage, 9 * kPage},       {kPage, 3 * kPage},
+                   {2 * kPage, 5 * kPage},       {4 * kPage, 4 * kPage},
+                   {6 * kPage, 5 * kPage},       {6 * kPage, 7 * kPage + 1},
+                   {10 * kPage + 8, 11 * kPage}, {kTop - kPage, kTop + kPage},
+                   {3 * kPage, 4 * kPage},       {kTop - kPage, kTop}};
+  CHECK(valid_ranges(sent) == Parts{{kPage, 3 * kPage},
+                                    {3 * kPage, 4 * kPage},
+                                    {8 * kPage, 9 * kPage},
+                                    {kTop - kPage, kTop}});
+}
+
 TEST_CASE("memory whose pagemap cannot be read counts as populated") {
   const Parts ranges{{kBlock, 9 * kBlock}};
   const auto found =
