@@ -21,6 +21,8 @@ constexpr auto kPlaceTime = milliseconds(500);
 constexpr int kJoinsMax = 50;
 /// A relay that says nothing for this time is lost.
 constexpr auto kRelaySilence = milliseconds(1500);
+/// A relay is lost, too, when no unit has become complete for this time, whatever it says.
+constexpr auto kRelayIdle = 3 * kRelaySilence;
 /// The sender hears of a receiver that a relay serves.
 constexpr auto kReport = milliseconds(500);
 constexpr auto kFarewell = milliseconds(200);
@@ -39,15 +41,15 @@ class Receiving {
 
   Result<ReceiveReport> run() {
     STDCHK_TRY(meeting_.meet());
-    server_ = {meeting_.sender(), options_.from, clock_.now()};
-    make_receiver();
     const Time begun = clock_.now();
-    heard_ = begun;
+    server_ = {meeting_.sender(), options_.from, begun, begun};
+    make_receiver();
+    moved_ = begun;
     while (meeting_.by_unicast() && !joining_.placed && clock_.now() - begun < kPlaceTime) {
       STDCHK_TRY(turn(clock_.now() + kJoinAgain));
     }
     while (!receiver_->done()) {
-      if (clock_.now() - heard_ > options_.patience) {
+      if (clock_.now() - moved_ > options_.patience) {
         return fail(Code::kDeadline, "multicast.receive: the sender is silent");
       }
       ask();
@@ -66,6 +68,7 @@ class Receiving {
     std::uint64_t id = 0;
     Address address;
     Time heard{};
+    Time progress{};  ///< it began to serve, or a unit became complete
   };
   struct Joining {
     bool placed = false;
@@ -133,13 +136,14 @@ class Receiving {
   /// Asks the sender for a place in the tree until the answer comes, and again when the relay is
   /// lost. Without an answer the sender itself is asked for units.
   void join(Time now) {
-    if (server_.id != meeting_.sender() && joining_.placed && now - server_.heard > kRelaySilence) {
+    const bool is_lost = now - server_.heard > kRelaySilence || now - server_.progress > kRelayIdle;
+    if (server_.id != meeting_.sender() && joining_.placed && is_lost) {
       joining_ = {false, server_.id, 0, Time{}};
     }
     if (joining_.placed || now - joining_.sent_at < kJoinAgain) return;
     if (joining_.sent == kJoinsMax) {
       joining_.placed = true;
-      server_ = {meeting_.sender(), options_.from, now};
+      server_ = {meeting_.sender(), options_.from, now, now};
       return;
     }
     ++joining_.sent;
@@ -154,8 +158,9 @@ class Receiving {
     if (place.to != meeting_.datagrams().id() || joining_.placed || is_late) return;
     joining_.placed = true;
     const Time now = clock_.now();
-    server_ = place.relay == 0 ? Server{meeting_.sender(), options_.from, now}
-                               : Server{place.relay, {place.host, place.port}, now};
+    moved_ = now;
+    server_ = place.relay == 0 ? Server{meeting_.sender(), options_.from, now, now}
+                               : Server{place.relay, {place.host, place.port}, now, now};
   }
 
   /// Tells the sender that this receiver is there, while a relay serves it.
@@ -164,7 +169,7 @@ class Receiving {
     reported_ = now;
     Ask ask;
     ask.by_unicast = true;
-    send_ask({meeting_.sender(), options_.from, {}}, ask);
+    send_ask({meeting_.sender(), options_.from, {}, {}}, ask);
   }
 
   /// Serves the receivers that need this relay, for as long as `took` and the patience at most.
@@ -180,7 +185,7 @@ class Receiving {
       const Duration pause = now - begun < kFarewell ? kFarewellAgain : kReport;
       if (now - said >= pause) {
         said = now;
-        send_ask({meeting_.sender(), options_.from, {}}, done);
+        send_ask({meeting_.sender(), options_.from, {}, {}}, done);
         if (server_.id != meeting_.sender()) send_ask(server_, done);
       }
       // An error of relaying does not matter: the image is complete here.
@@ -200,10 +205,9 @@ class Receiving {
     }
     const bool is_server = opened.from == server_.id;
     if (!is_server && opened.from != meeting_.sender()) return {};
-    // A recorded datagram, sent again, does not show that the sender lives.
+    // A recorded datagram, sent again, does not show that the server lives.
     if (opened.number > newest_[opened.from]) {
       newest_[opened.from] = opened.number;
-      heard_ = now;
       if (is_server) server_.heard = now;
     }
     const auto* place = std::get_if<Place>(&opened.message);
@@ -222,6 +226,7 @@ class Receiving {
       return {};
     }
     if (cell.bytes.size() != std::min(cell_bytes, kUnitBytes - from)) return {};
+    moved_ = clock_.now();
     auto& unit = assembly_[cell.unit];
     if (unit.empty()) unit.resize(kUnitBytes);
     std::memcpy(unit.data() + from, cell.bytes.data(), cell.bytes.size());
@@ -242,6 +247,7 @@ class Receiving {
       STDCHK_TRY(options_.begin(manifest.image_bytes()));
     }
     receiver_->accept(unit);
+    server_.progress = moved_;
     if (relay_) relay_->sender().have(unit);
     return {};
   }
@@ -255,6 +261,7 @@ class Receiving {
       return {};
     }
     receiver_->accept(unit);
+    server_.progress = moved_;
     STDCHK_TRY(options_.write(std::uint64_t{image_unit} * kUnitBytes, used));
     if (relay_) relay_->sender().have(unit);
     return {};
@@ -274,7 +281,7 @@ class Receiving {
   Time reported_{};
   /// The bytes of incomplete units; the Receiver limits the number of these units.
   std::unordered_map<std::uint32_t, std::vector<std::byte>> assembly_;
-  Time heard_{};
+  Time moved_{};  ///< a cell that was needed came, or the sender named another server
 };
 
 }  // namespace
