@@ -19,10 +19,17 @@ constexpr auto kMeetAfter = std::chrono::seconds(2);
 constexpr auto kMeetTime = std::chrono::milliseconds(500);
 /// Pause between two attempts while no reader waits.
 constexpr int kMeetPauseMs = 1000;
+/// Pause after an attempt that met a sender of another image.
+constexpr int kRefusedPauseMs = 10'000;
 
 void signal_event(int fd) {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(fd, &one, sizeof(one));
+}
+
+void clear_event(int fd) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t taken = ::read(fd, &count, sizeof(count));
 }
 
 }  // namespace
@@ -105,6 +112,7 @@ Status Fetcher::read_manifest() {
   Time moved = clock_.now();
   while (contact_.manifest_units < own_units_) {
     const std::uint32_t before = contact_.manifest_units;
+    clear_event(wake_.get());  // what readers want comes after the manifest
     STDCHK_TRY(turn());
     if (contact_.manifest_units > before) moved = clock_.now();
     if (ends_ || clock_.now() - moved > options_.patience) {
@@ -151,14 +159,14 @@ void Fetcher::meet_again() {
   }
   changed_.notify_all();
   if (met || is_urgent) return;
+  const bool is_silent = met.error().code == Code::kDeadline;
   pollfd ready{wake_.get(), POLLIN, 0};
-  ::poll(&ready, 1, kMeetPauseMs);
+  ::poll(&ready, 1, is_silent ? kMeetPauseMs : kRefusedPauseMs);
 }
 
 /// Returns false when the sender must be met again.
 bool Fetcher::take_wants() {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t taken = ::read(wake_.get(), &count, sizeof(count));
+  clear_event(wake_.get());
   const Time now = clock_.now();
   const MutexLock lock(mutex_);
   silence_.heard = contact_.newest_at;
