@@ -60,7 +60,7 @@ struct ReceiveOptions {
   /// An offer of a longer image is refused. Digests are 1/512 of the image, and a receiver keeps
   /// them in memory before it can verify their root.
   std::uint64_t image_bytes_max = kImageBytesMax;
-  Duration patience = std::chrono::seconds(10);  ///< without a new datagram of the sender
+  Duration patience = std::chrono::seconds(10);  ///< without a cell that this host needs
   bool by_unicast = false;                       ///< does not join the group
   std::uint32_t lose_permille = 0;               ///< of the datagrams, for tests
   /// Takes the length, which the root has proven, before write() takes any byte.
@@ -81,7 +81,7 @@ struct ReceiveReport {
 };
 
 /// Receives a whole image.
-/// Errors: kDeadline when the sender is silent. kCorrupt when a member of the group sends a
+/// Errors: kDeadline when no cell comes. kCorrupt when a member of the group sends a
 /// manifest with another root. Fails with kTooLarge when the offered image is longer than
 /// `image_bytes_max`.
 Result<ReceiveReport> receive(const ReceiveOptions& options, Clock& clock);

@@ -36,7 +36,10 @@ Status Meeting::wait_for_offer() {
     }
     wait(clock_.now() + kHelloAgain);
     Address from;
-    while (const auto length = socket_.receive(room_, from)) {
+    // A flood of datagrams does not keep this host from its deadline.
+    for (int i = 0; i < kReceivedAtOnce && offer_.units == 0; ++i) {
+      const auto length = socket_.receive(room_, from);
+      if (!length) break;
       const auto opened = datagrams_.open(ByteSpan(room_).first(*length));
       if (!opened) continue;
       const auto* offer = std::get_if<Offer>(&opened->message);
@@ -74,7 +77,9 @@ void Meeting::try_group() {
   while (by_unicast_ && clock_.now() - begun < kProbeTime) {
     wait(begun + kProbeTime);
     Address from;
-    while (const auto length = group_->receive(room_, from)) {
+    for (int i = 0; i < kReceivedAtOnce && by_unicast_; ++i) {
+      const auto length = group_->receive(room_, from);
+      if (!length) break;
       const auto opened = datagrams_.open(ByteSpan(room_).first(*length));
       if (opened && opened->from == sender_) by_unicast_ = false;
     }

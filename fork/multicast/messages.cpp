@@ -85,7 +85,8 @@ void write(Writer& out, const AskMessage& message) {
   out.put(ask.rate_kib);
   out.put(ask.delay_us);
   out.put(ask.lost_cells);
-  out.put(static_cast<std::uint8_t>((ask.by_unicast ? 1U : 0U) | (ask.done ? 2U : 0U)));
+  out.put(static_cast<std::uint8_t>((ask.by_unicast ? 1U : 0U) | (ask.done ? 2U : 0U) |
+                                    (ask.gone ? 4U : 0U)));
   out.put(static_cast<std::uint8_t>(ask.wants.size()));
   for (const Want& want : ask.wants) {
     out.put(want.first);
@@ -134,9 +135,10 @@ std::optional<Message> read_ask(Cursor& in) {
   message.ask.lost_cells = in.take<std::uint32_t>();
   const auto flags = in.take<std::uint8_t>();
   const auto count = in.take<std::uint8_t>();
-  if (flags > 3 || count > Ask::kWantsMax) return std::nullopt;
+  if (flags > 7 || count > Ask::kWantsMax) return std::nullopt;
   message.ask.by_unicast = (flags & 1U) != 0;
   message.ask.done = (flags & 2U) != 0;
+  message.ask.gone = (flags & 4U) != 0;
   for (unsigned i = 0; i < count; ++i) {
     Want want;
     want.first = in.take<std::uint32_t>();

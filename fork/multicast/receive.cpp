@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/log.h"
 #include "fork/multicast/cast.h"
 #include "fork/multicast/meeting.h"
 #include "fork/multicast/messages.h"
@@ -20,6 +21,8 @@ constexpr auto kPlaceTime = milliseconds(500);
 constexpr int kJoinsMax = 50;
 /// A relay that says nothing for this time is lost.
 constexpr auto kRelaySilence = milliseconds(1500);
+/// A relay is lost, too, when no unit has become complete for this time, whatever it says.
+constexpr auto kRelayIdle = 3 * kRelaySilence;
 /// The sender hears of a receiver that a relay serves.
 constexpr auto kReport = milliseconds(500);
 constexpr auto kFarewell = milliseconds(200);
@@ -38,15 +41,15 @@ class Receiving {
 
   Result<ReceiveReport> run() {
     STDCHK_TRY(meeting_.meet());
-    server_ = {meeting_.sender(), options_.from, clock_.now()};
-    make_receiver();
     const Time begun = clock_.now();
-    heard_ = begun;
+    server_ = {meeting_.sender(), options_.from, begun, begun};
+    make_receiver();
+    moved_ = begun;
     while (meeting_.by_unicast() && !joining_.placed && clock_.now() - begun < kPlaceTime) {
       STDCHK_TRY(turn(clock_.now() + kJoinAgain));
     }
     while (!receiver_->done()) {
-      if (clock_.now() - heard_ > options_.patience) {
+      if (clock_.now() - moved_ > options_.patience) {
         return fail(Code::kDeadline, "multicast.receive: the sender is silent");
       }
       ask();
@@ -55,7 +58,7 @@ class Receiving {
     finish(clock_.now() - begun);
     ReceiveReport report{receiver_->counts(), meeting_.offer().image_bytes, meeting_.by_unicast()};
     report.by_relay = server_.id != meeting_.sender();
-    if (relay_) report.relayed_cells = relay_->sender().counts().unicast_cells;
+    report.relayed_cells = relay_ ? relay_->sender().counts().unicast_cells : relayed_cells_;
     return report;
   }
 
@@ -65,6 +68,7 @@ class Receiving {
     std::uint64_t id = 0;
     Address address;
     Time heard{};
+    Time progress{};  ///< it began to serve, or a unit became complete
   };
   struct Joining {
     bool placed = false;
@@ -115,9 +119,15 @@ class Receiving {
       return lost ? Status() : take(opened, from, bytes);
     }));
     if (relay_ && relay_->peers() > 0) {
-      STDCHK_TRY(relay_->speak(clock_));
       relay_->probe_each(now);
-      wake_at = std::min(wake_at, relay_->sender().wake_at());
+      // An error of relaying does not end this host's own receiving.
+      if (const Status spoken = relay_->speak(clock_); !spoken) {
+        log::warning("This host passes nothing on any more: {}", describe(spoken.error()));
+        relayed_cells_ = relay_->sender().counts().unicast_cells;
+        relay_.reset();
+      } else {
+        wake_at = std::min(wake_at, relay_->sender().wake_at());
+      }
     }
     meeting_.wait(wake_at);
     return {};
@@ -126,13 +136,14 @@ class Receiving {
   /// Asks the sender for a place in the tree until the answer comes, and again when the relay is
   /// lost. Without an answer the sender itself is asked for units.
   void join(Time now) {
-    if (server_.id != meeting_.sender() && joining_.placed && now - server_.heard > kRelaySilence) {
+    const bool is_lost = now - server_.heard > kRelaySilence || now - server_.progress > kRelayIdle;
+    if (server_.id != meeting_.sender() && joining_.placed && is_lost) {
       joining_ = {false, server_.id, 0, Time{}};
     }
     if (joining_.placed || now - joining_.sent_at < kJoinAgain) return;
     if (joining_.sent == kJoinsMax) {
       joining_.placed = true;
-      server_ = {meeting_.sender(), options_.from, now};
+      server_ = {meeting_.sender(), options_.from, now, now};
       return;
     }
     ++joining_.sent;
@@ -147,8 +158,9 @@ class Receiving {
     if (place.to != meeting_.datagrams().id() || joining_.placed || is_late) return;
     joining_.placed = true;
     const Time now = clock_.now();
-    server_ = place.relay == 0 ? Server{meeting_.sender(), options_.from, now}
-                               : Server{place.relay, {place.host, place.port}, now};
+    moved_ = now;
+    server_ = place.relay == 0 ? Server{meeting_.sender(), options_.from, now, now}
+                               : Server{place.relay, {place.host, place.port}, now, now};
   }
 
   /// Tells the sender that this receiver is there, while a relay serves it.
@@ -157,7 +169,7 @@ class Receiving {
     reported_ = now;
     Ask ask;
     ask.by_unicast = true;
-    send_ask({meeting_.sender(), options_.from, {}}, ask);
+    send_ask({meeting_.sender(), options_.from, {}, {}}, ask);
   }
 
   /// Serves the receivers that need this relay, for as long as `took` and the patience at most.
@@ -173,7 +185,7 @@ class Receiving {
       const Duration pause = now - begun < kFarewell ? kFarewellAgain : kReport;
       if (now - said >= pause) {
         said = now;
-        send_ask({meeting_.sender(), options_.from, {}}, done);
+        send_ask({meeting_.sender(), options_.from, {}, {}}, done);
         if (server_.id != meeting_.sender()) send_ask(server_, done);
       }
       // An error of relaying does not matter: the image is complete here.
@@ -193,10 +205,9 @@ class Receiving {
     }
     const bool is_server = opened.from == server_.id;
     if (!is_server && opened.from != meeting_.sender()) return {};
-    // A recorded datagram, sent again, does not show that the sender lives.
+    // A recorded datagram, sent again, does not show that the server lives.
     if (opened.number > newest_[opened.from]) {
       newest_[opened.from] = opened.number;
-      heard_ = now;
       if (is_server) server_.heard = now;
     }
     const auto* place = std::get_if<Place>(&opened.message);
@@ -215,6 +226,7 @@ class Receiving {
       return {};
     }
     if (cell.bytes.size() != std::min(cell_bytes, kUnitBytes - from)) return {};
+    moved_ = clock_.now();
     auto& unit = assembly_[cell.unit];
     if (unit.empty()) unit.resize(kUnitBytes);
     std::memcpy(unit.data() + from, cell.bytes.data(), cell.bytes.size());
@@ -235,6 +247,7 @@ class Receiving {
       STDCHK_TRY(options_.begin(manifest.image_bytes()));
     }
     receiver_->accept(unit);
+    server_.progress = moved_;
     if (relay_) relay_->sender().have(unit);
     return {};
   }
@@ -248,6 +261,7 @@ class Receiving {
       return {};
     }
     receiver_->accept(unit);
+    server_.progress = moved_;
     STDCHK_TRY(options_.write(std::uint64_t{image_unit} * kUnitBytes, used));
     if (relay_) relay_->sender().have(unit);
     return {};
@@ -260,13 +274,14 @@ class Receiving {
   /// The highest number of the datagrams of the sender and of each relay that has served this host.
   std::map<std::uint64_t, std::uint64_t> newest_;
   std::optional<Receiver> receiver_;
-  std::optional<Serving> relay_;
+  std::optional<Serving> relay_;     ///< nothing: this host does not pass units on
+  std::uint64_t relayed_cells_ = 0;  ///< by a relay_ that has ended
   Server server_;
   Joining joining_;
   Time reported_{};
   /// The bytes of incomplete units; the Receiver limits the number of these units.
   std::unordered_map<std::uint32_t, std::vector<std::byte>> assembly_;
-  Time heard_{};
+  Time moved_{};  ///< a cell that was needed came, or the sender named another server
 };
 
 }  // namespace

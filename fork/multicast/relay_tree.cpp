@@ -35,6 +35,11 @@ void RelayTree::heard(Time now, ReceiverId id, bool done) {
   found->second.done = found->second.done || done;
 }
 
+bool RelayTree::hears(Time now, ReceiverId id) const {
+  const auto found = members_.find(id);
+  return found != members_.end() && now - found->second.heard <= kSilence;
+}
+
 /// Early members relay first, so the tree stays flat.
 ReceiverId RelayTree::choose(ReceiverId id, const Member& member) const {
   if (children(0) < kFanOut) return 0;

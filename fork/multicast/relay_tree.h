@@ -40,6 +40,8 @@ class RelayTree {
   /// The member has said something. With `done` it has the whole image, and needs no relay.
   void heard(Time now, ReceiverId id, bool done);
   std::size_t members() const { return members_.size(); }
+  /// False for a member that is unknown, or silent for kSilence: the next place() forgets it.
+  bool hears(Time now, ReceiverId id) const;
 
  private:
   struct Member {

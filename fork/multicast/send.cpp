@@ -54,6 +54,7 @@ class Sending {
   struct Member {
     Address address;
     std::uint64_t number = 0;  ///< of its last Join
+    Time heard{};
   };
 
   Serving::Options serving_options() const {
@@ -99,19 +100,24 @@ class Sending {
 
   void take(const Opened& opened, const AskMessage& asked, const Address& from) {
     const Time now = clock_.now();
-    if (serving_.take(now, opened, asked, from)) tree_.heard(now, opened.from, asked.ask.done);
+    if (serving_.take(now, opened, asked, from))
+      tree_.heard(now, opened.from, asked.ask.done || asked.ask.gone);
   }
 
   void place(const Opened& opened, const Join& join, const Address& from) {
     if (join.to != datagrams_.id()) return;
-    if (members_.count(opened.from) == 0 && members_.size() >= RelayTree::kMembersMax) return;
+    const Time now = clock_.now();
+    if (members_.count(opened.from) == 0 && members_.size() >= RelayTree::kMembersMax &&
+        !remove_oldest(members_, [&](ReceiverId id) { return tree_.hears(now, id); })) {
+      return;
+    }
     Member& member = members_[opened.from];
     if (opened.number <= member.number) return;
-    member = {from, opened.number};
+    member = {from, opened.number, now};
     const RelayTree::Kind kind{join.by_unicast, join.relays};
     Place answer;
     answer.to = opened.from;
-    answer.relay = tree_.place(clock_.now(), opened.from, kind, join.avoid);
+    answer.relay = tree_.place(now, opened.from, kind, join.avoid);
     if (answer.relay != 0) {
       const Member& relay = members_.at(answer.relay);
       answer.host = relay.address.host;

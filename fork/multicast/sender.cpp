@@ -40,6 +40,11 @@ bool Sender::is_unicast(ReceiverId id) const {
   return found != receivers_.end() && found->second.unicast;
 }
 
+bool Sender::hears(Time now, ReceiverId id) const {
+  const auto found = receivers_.find(id);
+  return found != receivers_.end() && now - found->second.heard <= kSilence;
+}
+
 bool Sender::on_ask(Time now, ReceiverId from, const Ask& ask) {
   if (from == 0 || ask.wants.size() > Ask::kWantsMax) return false;
   std::uint32_t units = 0;
@@ -51,7 +56,15 @@ bool Sender::on_ask(Time now, ReceiverId from, const Ask& ask) {
     units += want.count;
   }
   if (units > Ask::kWantedUnitsMax) return false;
-  if (receivers_.count(from) == 0 && receivers_.size() >= kReceiversMax) return false;
+  if (ask.gone) {
+    receivers_.erase(from);
+    unicast_only_ = is_unicast_only();
+    return true;
+  }
+  if (receivers_.count(from) == 0 && receivers_.size() >= kReceiversMax) {
+    forget_silent(now);
+    if (receivers_.size() >= kReceiversMax) return false;
+  }
   const auto [place, is_new] = receivers_.try_emplace(from);
   Receiver& receiver = place->second;
   if (is_new) receiver.joined = now;
@@ -264,8 +277,12 @@ std::optional<CellAddress> Sender::next(Time now, std::size_t cell_bytes) {
   return std::nullopt;
 }
 
-bool Sender::all_done(Time now) {
+void Sender::forget_silent(Time now) {
   std::erase_if(receivers_, [&](const auto& each) { return now - each.second.heard > kSilence; });
+}
+
+bool Sender::all_done(Time now) {
+  forget_silent(now);
   return had_receivers_ && std::all_of(receivers_.begin(), receivers_.end(),
                                        [](const auto& each) { return each.second.done; });
 }

@@ -49,7 +49,7 @@ class Sender {
   explicit Sender(const SenderOptions& options);
 
   /// Returns false when the ask is not valid or there is no room for the receiver. A valid ask
-  /// names at most Ask::kWantedUnitsMax units.
+  /// names at most Ask::kWantedUnitsMax units. A receiver that says that it is gone is forgotten.
   bool on_ask(Time now, ReceiverId from, const Ask& ask);
   /// The unit has come. Only without `holds_all`.
   void have(std::uint32_t unit);
@@ -74,6 +74,8 @@ class Sender {
   double rate() const { return rate_.rate(); }
   std::size_t receivers() const { return receivers_.size(); }
   bool is_unicast(ReceiverId id) const;
+  /// False for a receiver that is unknown, or silent for kSilence.
+  bool hears(Time now, ReceiverId id) const;
 
  private:
   struct Pending {
@@ -96,6 +98,7 @@ class Sender {
     std::unordered_map<std::uint32_t, CellMask> later;  ///< of units that have not come
   };
 
+  void forget_silent(Time now);
   void queue_for_all(Time now, std::uint32_t unit, CellMask cells);
   void queue_for_one(Receiver& receiver, std::uint32_t unit, CellMask cells);
   void judge(Time now, Receiver& receiver, const Ask& ask);

@@ -23,10 +23,13 @@ Serving::Serving(Options options, Socket& socket, Datagrams& datagrams)
 bool Serving::take(Time now, const Opened& opened, const AskMessage& asked, const Address& from) {
   // A recorded ask is for another sender, or has an old number.
   if (asked.to != datagrams_.id()) return false;
-  if (peers_.count(opened.from) == 0 && peers_.size() >= Sender::kReceiversMax) return false;
+  if (peers_.count(opened.from) == 0 && peers_.size() >= Sender::kReceiversMax &&
+      !remove_oldest(peers_, [&](ReceiverId id) { return sender_.hears(now, id); })) {
+    return false;
+  }
   Peer& peer = peers_[opened.from];
   if (opened.number <= peer.number) return false;
-  peer = {from, opened.number};
+  peer = {from, opened.number, now, peer.warned};
   return sender_.on_ask(now, opened.from, asked.ask);
 }
 
@@ -35,17 +38,20 @@ Status Serving::speak(Clock& clock) {
     const auto next = sender_.next(clock.now(), cell_bytes_ + kCellOverhead);
     if (!next) return {};
     Address to = options_.group.value_or(Address{});
+    bool* warned = &warned_;
     if (next->to != 0) {
       const auto peer = peers_.find(next->to);
       if (peer == peers_.end()) continue;
       to = peer->second.address;
+      warned = &peer->second.warned;
     }
     STDCHK_ASSIGN(const ByteSpan bytes, bytes_of(next->unit, next->cell));
     const Status sent = socket_.send(datagrams_.seal(Cell{next->unit, next->cell, bytes}), to);
     // A full queue of the host is loss as any other: receivers ask again.
-    if (!sent && sent.error().code != Code::kWouldBlock && next->to == 0 && !said_) {
-      log::warning("The group {} cannot be reached: {}", address_text(to), describe(sent.error()));
-      said_ = true;
+    if (!sent && sent.error().code != Code::kWouldBlock && !*warned) {
+      log::warning("The {} {} cannot be reached: {}", next->to == 0 ? "group" : "receiver",
+                   address_text(to), describe(sent.error()));
+      *warned = true;
     }
   }
   return {};

@@ -19,8 +19,8 @@ namespace stdchk::multicast {
 /// A Serving answers the asks that come to one socket: it sends the cells that its Sender chooses.
 ///
 /// Owns: the Sender, the receivers' addresses. Not: socket and keys.
-/// Threads: one.
-/// Errors: those of `read`. A datagram that cannot be sent is lost as any other.
+/// Limits: Sender::kReceiversMax receivers. A new one takes the place of the one that is silent for
+///   the longest time and that the Sender has forgotten.
 class Serving {
  public:
   struct Options {
@@ -47,6 +47,8 @@ class Serving {
   struct Peer {
     Address address;
     std::uint64_t number = 0;  ///< of its last ask
+    Time heard{};
+    bool warned = false;  ///< that it cannot be reached
   };
 
   Result<ByteSpan> bytes_of(std::uint32_t unit, std::uint32_t cell);
@@ -60,8 +62,22 @@ class Serving {
   std::vector<std::byte> unit_bytes_;  ///< of unit_
   std::uint32_t unit_ = 0;
   Time probed_{};
-  bool said_ = false;
+  bool warned_ = false;  ///< that the group cannot be reached
 };
+
+/// Removes the entry that was heard of longest ago and is not `kept`. Returns false if there is none.
+/// Entries stay until then: they have the numbers by which recorded datagrams are known.
+template <class Entries, class IsKept>
+bool remove_oldest(Entries& entries, IsKept is_kept) {
+  auto oldest = entries.end();
+  for (auto each = entries.begin(); each != entries.end(); ++each) {
+    if (is_kept(each->first)) continue;
+    if (oldest == entries.end() || each->second.heard < oldest->second.heard) oldest = each;
+  }
+  if (oldest == entries.end()) return false;
+  entries.erase(oldest);
+  return true;
+}
 
 /// Reads a unit of the manifest, or of the image by `read`. Fills it up with zeros.
 Status read_unit(const Manifest& manifest,

@@ -42,6 +42,7 @@ struct Ask {
   std::uint32_t lost_cells = 0;  ///< found missing since the last ask
   bool by_unicast = false;       ///< multicast does not reach this receiver
   bool done = false;             ///< the receiver has all units
+  bool gone = false;             ///< the receiver ends, and needs nothing more
   std::vector<Want> wants;
   bool operator==(const Ask&) const = default;
 };

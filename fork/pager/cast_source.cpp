@@ -7,18 +7,12 @@ namespace {
 
 constexpr std::string_view kBeginning = "cast://";
 
-}  // namespace
-
-bool CastSource::is_name(std::string_view name) {
-  return name.substr(0, kBeginning.size()) == kBeginning;
-}
-
-Result<std::shared_ptr<CastSource>> CastSource::open(const CastPlace& place, std::string name) {
+Result<multicast::Fetcher::Options> options_of(const CastPlace& place, const std::string& name) {
   if (!place.group) {
     return fail(Code::kConfig, "pager.cast: stdchk-pager was started without --cast-secret-file");
   }
   const std::size_t slash = name.find('/', kBeginning.size());
-  if (!is_name(name) || slash == std::string::npos) {
+  if (!CastSource::is_name(name) || slash == std::string::npos) {
     return fail(Code::kInvalidArgument, "pager.cast: not cast://ADDRESS:PORT/ROOT");
   }
   const auto from =
@@ -32,8 +26,27 @@ Result<std::shared_ptr<CastSource>> CastSource::open(const CastPlace& place, std
   options.from = *from;
   options.own = place.own;
   options.root = *root;
+  return options;
+}
+
+}  // namespace
+
+bool CastSource::is_name(std::string_view name) {
+  return name.substr(0, kBeginning.size()) == kBeginning;
+}
+
+Result<std::shared_ptr<CastSource>> CastSource::open(const CastPlace& place, std::string name) {
+  STDCHK_ASSIGN(const multicast::Fetcher::Options options, options_of(place, name));
   const std::shared_ptr<CastSource> made(new CastSource(std::move(name)));
   STDCHK_ASSIGN(made->fetcher_, multicast::Fetcher::open(options, made->clock_));
+  return made;
+}
+
+Result<std::shared_ptr<CastSource>> CastSource::reopen(const CastPlace& place, std::string name,
+                                                       std::uint64_t image_bytes) {
+  STDCHK_ASSIGN(const multicast::Fetcher::Options options, options_of(place, name));
+  const std::shared_ptr<CastSource> made(new CastSource(std::move(name)));
+  STDCHK_ASSIGN(made->fetcher_, multicast::Fetcher::open_later(options, image_bytes, made->clock_));
   return made;
 }
 

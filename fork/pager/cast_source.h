@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,12 +26,16 @@ struct CastPlace {
 /// "cast://ADDRESS:PORT/ROOT"; the root proves each byte.
 ///
 /// Owns: a Fetcher, with its thread and sockets.
-/// Errors: kConfig: this host has no group. kDeadline: the sender is silent; no other sender is
-///   tried.
+/// Errors: kConfig: this host has no group. kDeadline: the sender is silent; only a sender at the
+///   same address takes its place.
 class CastSource final : public Source {
  public:
   static bool is_name(std::string_view name);
+  /// Meets the sender.
   static Result<std::shared_ptr<CastSource>> open(const CastPlace& place, std::string name);
+  /// Makes the source of an image of a known length again, and waits for nobody.
+  static Result<std::shared_ptr<CastSource>> reopen(const CastPlace& place, std::string name,
+                                                    std::uint64_t image_bytes);
 
   std::uint64_t size_bytes() const override { return fetcher_->image_bytes(); }
   const std::string& name() const override { return name_; }

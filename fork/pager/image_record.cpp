@@ -11,12 +11,13 @@ namespace {
 struct Fixed {
   std::uint64_t kind = 0;
   PoolSource::Identity identity;
+  std::uint64_t image_bytes = 0;
 };
 
 }  // namespace
 
 std::string SourceRecord::encode() const {
-  const Fixed fixed{static_cast<std::uint64_t>(kind), identity};
+  const Fixed fixed{static_cast<std::uint64_t>(kind), identity, image_bytes};
   std::string text(sizeof(fixed), '\0');
   std::memcpy(text.data(), &fixed, sizeof(fixed));
   return text + name;
@@ -30,15 +31,17 @@ Result<SourceRecord> SourceRecord::decode(const std::string& text) {
     return fail(Code::kMalformed, "pager.record");
   }
   return SourceRecord{static_cast<SourceKind>(fixed.kind), fixed.identity,
-                      text.substr(sizeof(fixed))};
+                      text.substr(sizeof(fixed)), fixed.image_bytes};
 }
 
 SourceRecord record_of(const Source& source) {
   if (const auto* pooled = dynamic_cast<const PoolSource*>(&source)) {
-    return {SourceKind::kPool, pooled->identity(), pooled->name()};
+    return {SourceKind::kPool, pooled->identity(), pooled->name(), 0};
   }
-  const bool is_cast = dynamic_cast<const CastSource*>(&source) != nullptr;
-  return {is_cast ? SourceKind::kCast : SourceKind::kFile, {}, source.name()};
+  if (dynamic_cast<const CastSource*>(&source) != nullptr) {
+    return {SourceKind::kCast, {}, source.name(), source.size_bytes()};
+  }
+  return {SourceKind::kFile, {}, source.name(), 0};
 }
 
 std::string key_of(const Source& source) {
@@ -56,7 +59,8 @@ Result<std::shared_ptr<Source>> source_of(const SourceRecord& record, Descriptor
     return std::shared_ptr<Source>(PoolSource::reopen(pool, record.name, record.identity));
   }
   if (record.kind == SourceKind::kCast) {
-    STDCHK_ASSIGN(std::shared_ptr<Source> source, CastSource::open(cast, record.name));
+    STDCHK_ASSIGN(std::shared_ptr<Source> source,
+                  CastSource::reopen(cast, record.name, record.image_bytes));
     return source;
   }
   STDCHK_ASSIGN(std::shared_ptr<Source> source, FileSource::create(std::move(file), record.name));

@@ -21,6 +21,7 @@ struct SourceRecord {
   SourceKind kind = SourceKind::kPool;
   PoolSource::Identity identity;  ///< of a source in the pool
   std::string name;
+  std::uint64_t image_bytes = 0;  ///< of a sender's image: no sender is asked for it
 
   std::string encode() const;
   static Result<SourceRecord> decode(const std::string& text);

@@ -17,15 +17,15 @@ enum class HostWord : std::uint32_t {
   kPrepare = 1,   ///< parent's host: HostTicket; make the namespaces
   kPrepared = 2,  ///< text: empty, or why not
   kFile = 3,      ///< parent's host: a name of 64 bytes, then a piece of that file of CRIU's image
-  kRestore =
-      4,  ///< parent's host: HostTicket, PopulationHead, parts and holes; the files are whole
-  kPagesWanted = 5,  ///< PageRange
-  kPages = 6,        ///< parent's host: PageRange, then the bytes; no bytes: they are lost
-  kRunning = 7,      ///< CloneEnd with an id
-  kEnded = 8,        ///< CloneEnd, then the value
-  kKill = 9,         ///< parent's host: CloneEnd with an id
-  kImage = 10,       ///< parent's host: ImagePlace, then ImageSegments; the image is committed
-  kImageOpen = 11,   ///< text: empty, and no more kPagesWanted follow; or why not
+  kFormerRestore = 4,  ///< of earlier builds; refused, because its contents differed among them
+  kPagesWanted = 5,    ///< PageRange
+  kPages = 6,          ///< parent's host: PageRange, then the bytes; no bytes: they are lost
+  kRunning = 7,        ///< CloneEnd with an id
+  kEnded = 8,          ///< CloneEnd, then the value
+  kKill = 9,           ///< parent's host: CloneEnd with an id
+  kImage = 10,         ///< parent's host: ImagePlace, then ImageSegments; the image is committed
+  kImageOpen = 11,     ///< text: empty, and no more kPagesWanted follow; or why not
+  kRestore = 12,       ///< parent's host: HostTicket, MemoryParts with pages; the files are whole
 };
 
 struct HostTicket {
@@ -40,11 +40,6 @@ struct HostTicket {
 struct PageRange {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
-};
-/// How many MemoryParts follow.
-struct PopulationHead {
-  std::uint32_t parts = 0;
-  std::uint32_t holes = 0;
 };
 struct CloneEnd {
   std::uint32_t id = 0;

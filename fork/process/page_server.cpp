@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <span>
 #include <utility>
 
 namespace stdchk::fork {
@@ -14,23 +15,26 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 
-/// Puts bytes where pages are missing; pages that are there stay.
-void copy_pages(int faults, std::uint64_t to, std::uint64_t bytes, const char* from) {
-  for (std::uint64_t done = 0; done < bytes;) {
+/// Puts bytes or zeros (`from` is nullptr) into missing pages. Returns 0 or an errno; sets `done` to
+/// the number of bytes that were put there.
+int put_once(int faults, const uffdio_range& to, const char* from, std::uint64_t& done) {
+  std::int64_t put = 0;
+  int error = 0;
+  if (from != nullptr) {
     uffdio_copy copy{};
-    copy.dst = to + done;
-    copy.src = reinterpret_cast<std::uint64_t>(from + done);
-    copy.len = bytes - done;
-    if (::ioctl(faults, UFFDIO_COPY, &copy) == 0) return;
-    if (copy.copy > 0) {
-      done += static_cast<std::uint64_t>(copy.copy);
-    } else if (errno == EEXIST) {
-      done += kPage;
-    } else {
-      return;  // EAGAIN: an event comes first, and the fault again after it. ESRCH, ENOENT: the
-               // memory is gone
-    }
+    copy.dst = to.start;
+    copy.src = reinterpret_cast<std::uint64_t>(from);
+    copy.len = to.len;
+    if (::ioctl(faults, UFFDIO_COPY, &copy) != 0) error = errno;
+    put = copy.copy;
+  } else {
+    uffdio_zeropage zero{};
+    zero.range = to;
+    if (::ioctl(faults, UFFDIO_ZEROPAGE, &zero) != 0) error = errno;
+    put = zero.zeropage;
   }
+  done = put > 0 ? static_cast<std::uint64_t>(put) : 0;
+  return error;
 }
 
 void wake(int faults, std::uint64_t page) {
@@ -39,6 +43,28 @@ void wake(int faults, std::uint64_t page) {
 }
 
 }  // namespace
+
+void put_pages(int faults, std::uint64_t to, std::uint64_t bytes, const char* from) {
+  std::uint64_t most = bytes;
+  for (std::uint64_t done = 0; done < bytes;) {
+    const uffdio_range range{to + done, std::min(most, bytes - done)};
+    std::uint64_t put = 0;
+    const int error = put_once(faults, range, from == nullptr ? nullptr : from + done, put);
+    done += put;
+    if (error == 0 || put > 0) continue;
+    if (error == EEXIST) {
+      done += kPage;
+    } else if (error == ENOENT) {
+      // The range reaches over the border of a mapping, or a page's memory is gone. The kernel has
+      // put no page.
+      if (range.len == kPage) done += kPage;
+      most = kPage;
+    } else {
+      return;  // EAGAIN: an event comes first, and the fault again after it. ESRCH: the process is
+               // gone
+    }
+  }
+}
 
 void take_out(std::vector<PageServer::Segment>& segments, std::uint64_t begin, std::uint64_t end) {
   std::vector<PageServer::Segment> left;
@@ -53,25 +79,24 @@ void take_out(std::vector<PageServer::Segment>& segments, std::uint64_t begin, s
   segments = std::move(left);
 }
 
-PageServer::PageServer(Watches& watches, std::vector<Segment> segments,
-                       std::vector<MemoryPart> holes, Fetch fetch)
-    : watches_(watches),
-      first_(std::move(segments)),
-      holes_(std::move(holes)),
-      fetch_(std::move(fetch)) {}
+MemoryPart block_without(const std::vector<PageServer::Segment>& segments, std::uint64_t address) {
+  const std::uint64_t block = address & ~(PageServer::kBlockBytes - 1);
+  MemoryPart part{block, block + PageServer::kBlockBytes};
+  for (const PageServer::Segment& s : segments) {
+    if (s.end <= address) part.begin = std::max(part.begin, s.end);
+    if (address < s.begin) part.end = std::min(part.end, s.begin);
+  }
+  return part;
+}
+
+PageServer::PageServer(Watches& watches, std::vector<Segment> segments, Fetch fetch)
+    : watches_(watches), first_(std::move(segments)), fetch_(std::move(fetch)) {}
 
 PageServer::~PageServer() {
   for (const auto& [fd, memory] : memories_) watches_.remove(fd);
 }
 
-void PageServer::serve(Descriptor faults) {
-  for (const MemoryPart& hole : holes_) {
-    // If this fails, on_fault() gives zeros.
-    uffdio_range range{hole.begin, hole.end - hole.begin};
-    ::ioctl(faults.get(), UFFDIO_UNREGISTER, &range);
-  }
-  serve(std::move(faults), first_);
-}
+void PageServer::serve(Descriptor faults) { serve(std::move(faults), first_); }
 
 void PageServer::serve(Descriptor faults, std::vector<Segment> segments) {
   const int fd = faults.get();
@@ -89,37 +114,45 @@ void PageServer::on_event(int fd) {
     memories_.erase(fd);
     return;
   }
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n) / sizeof(uffd_msg); i++) {
-    const uffd_msg& message = messages[i];
-    switch (message.event) {
-      case UFFD_EVENT_PAGEFAULT:
-        on_fault(memory, message.arg.pagefault.address & ~(kPage - 1));
-        break;
-      case UFFD_EVENT_FORK:
-        serve(Descriptor(static_cast<int>(message.arg.fork.ufd)), memory.segments);
-        break;
-      case UFFD_EVENT_REMAP: {
-        const auto& moved = message.arg.remap;
-        std::vector<Segment> kept = memory.segments;
-        take_out(memory.segments, moved.from, moved.from + moved.len);
-        take_out(memory.segments, moved.to, moved.to + moved.len);
-        for (const Segment& s : kept) {
-          const std::uint64_t begin = std::max<std::uint64_t>(s.begin, moved.from);
-          const std::uint64_t end = std::min<std::uint64_t>(s.end, moved.from + moved.len);
-          if (begin < end) {
-            memory.segments.push_back({begin - moved.from + moved.to, end - moved.from + moved.to,
-                                       s.source + (begin - s.begin)});
-          }
-        }
-        break;
-      }
-      case UFFD_EVENT_REMOVE:
-      case UFFD_EVENT_UNMAP:
-        take_out(memory.segments, message.arg.remove.start, message.arg.remove.end);
-        break;
-      default:
-        break;
+  const std::span<const uffd_msg> got(messages.data(),
+                                      static_cast<std::size_t>(n) / sizeof(uffd_msg));
+  // Faults come before events, whatever their order. A fault may be at an address that an event
+  // gives to other memory.
+  for (const uffd_msg& message : got) follow(memory, message);
+  for (const uffd_msg& message : got) {
+    if (message.event == UFFD_EVENT_PAGEFAULT) {
+      on_fault(memory, message.arg.pagefault.address & ~(kPage - 1));
     }
+  }
+}
+
+/// Follows fork(2), mremap(2), munmap(2) and madvise(2) of the clone.
+void PageServer::follow(Memory& memory, const uffd_msg& message) {
+  switch (message.event) {
+    case UFFD_EVENT_FORK:
+      serve(Descriptor(static_cast<int>(message.arg.fork.ufd)), memory.segments);
+      break;
+    case UFFD_EVENT_REMAP: {
+      const auto& moved = message.arg.remap;
+      std::vector<Segment> kept = memory.segments;
+      take_out(memory.segments, moved.from, moved.from + moved.len);
+      take_out(memory.segments, moved.to, moved.to + moved.len);
+      for (const Segment& s : kept) {
+        const std::uint64_t begin = std::max<std::uint64_t>(s.begin, moved.from);
+        const std::uint64_t end = std::min<std::uint64_t>(s.end, moved.from + moved.len);
+        if (begin < end) {
+          memory.segments.push_back({begin - moved.from + moved.to, end - moved.from + moved.to,
+                                     s.source + (begin - s.begin)});
+        }
+      }
+      break;
+    }
+    case UFFD_EVENT_REMOVE:
+    case UFFD_EVENT_UNMAP:
+      take_out(memory.segments, message.arg.remove.start, message.arg.remove.end);
+      break;
+    default:
+      break;
   }
 }
 
@@ -128,10 +161,10 @@ void PageServer::on_fault(Memory& memory, std::uint64_t address) {
   const auto found =
       std::find_if(memory.segments.begin(), memory.segments.end(),
                    [&](const Segment& s) { return s.begin <= address && address < s.end; });
-  if (found == memory.segments.end()) {  // given up by the clone: it is zero
-    uffdio_zeropage zero{};
-    zero.range = {address, kPage};
-    if (::ioctl(fd, UFFDIO_ZEROPAGE, &zero) != 0) wake(fd, address);
+  if (found == memory.segments.end()) {
+    const MemoryPart zeros = block_without(memory.segments, address);
+    put_pages(fd, zeros.begin, zeros.end - zeros.begin, nullptr);
+    wake(fd, address);
     return;
   }
   const std::uint64_t block = (found->source + (address - found->begin)) & ~(kBlockBytes - 1);
@@ -173,8 +206,8 @@ void PageServer::fill(Memory& memory, std::uint64_t block, const std::string& by
     const std::uint64_t begin = std::max(block, s.source),
                         end = std::min(block + bytes.size(), source_end);
     if (begin >= end) continue;
-    copy_pages(memory.faults.get(), s.begin + (begin - s.source), end - begin,
-               bytes.data() + (begin - block));
+    put_pages(memory.faults.get(), s.begin + (begin - s.source), end - begin,
+              bytes.data() + (begin - block));
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <linux/userfaultfd.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -20,7 +22,8 @@ namespace stdchk::fork {
 ///
 /// It follows the clones' memory by the events of userfaultfd(2). A fork's child is served, too.
 /// Moved memory keeps its source. Memory that a clone has released (MADV_DONTNEED, munmap) reads as
-/// zeros afterwards. Memory that had no page in the parent is a hole: the kernel serves it.
+/// zeros afterwards. Memory without pages in the parent has no segment and reads as zeros, too. The
+/// clone keeps this memory registered with the userfaultfd: mremap(2) fails over a split mapping.
 ///
 /// Owns: the userfaultfds. Threads: the reactor's.
 class PageServer {
@@ -34,13 +37,12 @@ class PageServer {
   /// Asks for a block of the frozen copy; on_block() brings it.
   using Fetch = std::function<void(std::uint64_t address, std::uint64_t bytes)>;
 
-  PageServer(Watches& watches, std::vector<Segment> segments, std::vector<MemoryPart> holes,
-             Fetch fetch);
+  PageServer(Watches& watches, std::vector<Segment> segments, Fetch fetch);
   ~PageServer();
   PageServer(const PageServer&) = delete;
   PageServer& operator=(const PageServer&) = delete;
 
-  /// Serves the process that has registered segments and holes with this userfaultfd.
+  /// Serves the process that has registered its memory with this userfaultfd.
   void serve(Descriptor faults);
   void on_block(std::uint64_t address, std::string_view bytes);
   /// Requests all missing blocks again.
@@ -54,12 +56,12 @@ class PageServer {
   };
   void serve(Descriptor faults, std::vector<Segment> segments);
   void on_event(int fd);
+  void follow(Memory& memory, const uffd_msg& message);
   void on_fault(Memory& memory, std::uint64_t address);
   static void fill(Memory& memory, std::uint64_t block, const std::string& bytes);
 
   Watches& watches_;
   const std::vector<Segment> first_;
-  const std::vector<MemoryPart> holes_;
   const Fetch fetch_;
   std::map<int, Memory> memories_;
   std::map<std::uint64_t, std::string> blocks_;  ///< by address in the frozen copy
@@ -71,6 +73,11 @@ class PageServer {
   std::uint64_t fetched_bytes_ = 0;
 };
 
+/// Puts bytes where pages are missing, or zeros when `from` is nullptr. Pages that are there stay.
+/// The range may reach over borders of mappings, and over memory that is gone.
+void put_pages(int faults, std::uint64_t to, std::uint64_t bytes, const char* from);
+/// The part of the block at `address` that belongs to no segment. `address` belongs to none.
+MemoryPart block_without(const std::vector<PageServer::Segment>& segments, std::uint64_t address);
 /// Removes a range from segments.
 void take_out(std::vector<PageServer::Segment>& segments, std::uint64_t begin, std::uint64_t end);
 

@@ -153,6 +153,8 @@ void ImageReader::post(std::function<void()> call) {
 }
 
 Outcome<void> ImageReader::open() {
+  // A parent without pages has an image of no bytes, which a page server cannot map.
+  if (segments_.empty()) return {};
   if (place_.pager[0] == '\0') {
     auto file = open_image(place_.path, size_of(segments_));
     if (!file) return problem(file.error());

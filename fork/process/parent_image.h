@@ -65,7 +65,7 @@ class ImageWriter {
 };
 
 /// An ImageReader supplies blocks of a parent's memory from its image: by the page server's
-/// mapping, or by read(2). open_image() checks the file.
+/// mapping, or by read(2). open_image() checks the file. An image without segments is not opened.
 ///
 /// Owns: the open image, which stays readable when its name goes; threads.
 /// Threads: the reactor's; calls come back there, while the object lives.

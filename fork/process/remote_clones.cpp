@@ -33,12 +33,8 @@ constexpr std::uint64_t kPage = 4096;
 /// Reads a list of ranges, as the copy for other hosts sends it.
 std::vector<MemoryPart> ranges_of(std::string_view text) {
   std::vector<MemoryPart> ranges;
-  for (MemoryPart range; take_value(text, range);) {
-    if (range.begin < range.end) ranges.push_back(range);
-  }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const auto& a, const auto& b) { return a.begin < b.begin; });
-  return ranges;
+  for (MemoryPart range; take_value(text, range);) ranges.push_back(range);
+  return valid_ranges(std::move(ranges));
 }
 
 Population population_of(const ProcessHandle& frozen, std::string_view ranges) {
@@ -49,10 +45,6 @@ Population population_of(const ProcessHandle& frozen, std::string_view ranges) {
         const ssize_t n = ::pread(pagemap.get(), entries.data(), entries.size_bytes(), offset);
         return n == static_cast<ssize_t>(entries.size_bytes());
       });
-}
-
-void append(std::string& text, const std::vector<MemoryPart>& parts) {
-  text.append(reinterpret_cast<const char*>(parts.data()), parts.size() * sizeof(MemoryPart));
 }
 
 std::string last_lines(const std::string& path) { return end_of_log(path, 400); }
@@ -246,13 +238,10 @@ void RemoteClones::dumped(int status) {
       }
     } while (in);
   }
-  const PopulationHead head{static_cast<std::uint32_t>(population_.parts.size()),
-                            static_cast<std::uint32_t>(population_.holes.size())};
-  std::string population(reinterpret_cast<const char*>(&head), sizeof(head));
-  append(population, population_.parts);
-  append(population, population_.holes);
+  const std::string_view parts(reinterpret_cast<const char*>(population_.parts.data()),
+                               population_.parts.size() * sizeof(MemoryPart));
   for (const auto& host : hosts_) {
-    if (!host->is_lost && !host->channel->send_value(HostWord::kRestore, ticket_, population)) {
+    if (!host->is_lost && !host->channel->send_value(HostWord::kRestore, ticket_, parts)) {
       on_lost(*host, host->name + " does not take the image.");
     }
   }

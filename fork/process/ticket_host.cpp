@@ -93,6 +93,8 @@ void TicketHost::on_frame(HostWord word, std::string_view frame) {
     }
     case HostWord::kFile:
       return take_file(frame);
+    case HostWord::kFormerRestore:
+      return lost("The parent's host has another version of stdchk-forkd.");
     case HostWord::kRestore:
       return restore(frame);
     case HostWord::kPages: {
@@ -168,20 +170,13 @@ void TicketHost::take_file(std::string_view frame) {
 
 void TicketHost::restore(std::string_view frame) {
   HostTicket ticket;
-  PopulationHead head;
-  if (run_ == nullptr || !take_value(frame, ticket) || !take_value(frame, head)) return;
+  if (run_ == nullptr || !take_value(frame, ticket)) return;
   std::vector<PageServer::Segment> segments;
-  std::vector<MemoryPart> holes;
-  MemoryPart part;
-  for (std::uint32_t i = 0; i < head.parts && take_value(frame, part); i++) {
+  for (MemoryPart part; take_value(frame, part);) {
     if (part.begin < part.end) segments.push_back({part.begin, part.end, part.begin});
   }
-  for (std::uint32_t i = 0; i < head.holes && take_value(frame, part); i++) {
-    if (part.begin < part.end) holes.push_back(part);
-  }
   pages_ = std::make_unique<PageServer>(
-      watches_, std::move(segments), std::move(holes),
-      [this](std::uint64_t address, std::uint64_t bytes) {
+      watches_, std::move(segments), [this](std::uint64_t address, std::uint64_t bytes) {
         if (is_image_open_) return image_->fetch(address, bytes);
         channel_->send_value(HostWord::kPagesWanted, PageRange{address, bytes});
       });

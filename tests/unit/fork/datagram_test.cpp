@@ -12,6 +12,7 @@
 #include "fork/multicast/cast.h"
 #include "fork/multicast/manifest.h"
 #include "fork/multicast/messages.h"
+#include "fork/multicast/serving.h"
 #include "tests/support/catch.h"
 #include "tests/support/members.h"
 
@@ -34,7 +35,7 @@ TEST_CASE("a message comes out as it went in") {
   ask.rate_kib = 1234;
   ask.delay_us = 99;
   ask.lost_cells = 3;
-  ask.done = true;
+  ask.done = ask.gone = true;
   ask.wants = {{7, 3, 5}, {1000000, 1, 0xffff}};
   const auto opened = receiver.open(sealed(sender, AskMessage{42, ask}));
   REQUIRE(opened);
@@ -193,6 +194,34 @@ TEST_CASE("a recorded request is answered once, and by no other sender") {
   CHECK(receiver.cells_within(std::chrono::milliseconds(300)) == 1);
   sender.join();
   CHECK(sent);
+}
+
+TEST_CASE("a sender that lives long takes new receivers, and no recorded request of the others") {
+  Datagrams datagrams(secret_of(1));
+  auto socket = Socket::open({kLoopback, 0}, 1);
+  REQUIRE(socket);
+  Serving::Options options;
+  options.sender.units = 10;
+  Serving serving(options, *socket, datagrams);
+  Time now = Time{} + std::chrono::seconds(1);
+  const auto asks = [&](std::uint64_t from, std::uint64_t number) {
+    return serving.take(now, Opened{from, number, Hello{}}, {datagrams.id(), Ask{}}, {});
+  };
+  constexpr std::uint64_t kMost = Sender::kReceiversMax;
+  for (std::uint64_t id = 1; id <= kMost; ++id) {
+    REQUIRE(asks(id, 7));
+    now += std::chrono::milliseconds(1);
+  }
+  CHECK_FALSE(asks(kMost + 1, 7));  // all others are there
+  now += Sender::kSilence - std::chrono::milliseconds(2);
+  CHECK(asks(1, 8));
+  now += std::chrono::milliseconds(500);
+  for (std::uint64_t id = kMost + 1; id < kMost + 50; ++id) CHECK(asks(id, 7));
+  CHECK(serving.peers() == kMost);
+  // The first 49 but one have made room. The others are known.
+  CHECK_FALSE(asks(1, 8));
+  for (std::uint64_t id = 51; id <= kMost; ++id) CHECK_FALSE(asks(id, 7));
+  CHECK(asks(2, 7));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "fork/multicast/demand.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -102,14 +103,15 @@ TEST_CASE("a wanted unit whose bytes are wrong is asked for again") {
 /// A Source sends an image from memory, by a thread of its own.
 class Source {
  public:
-  explicit Source(std::size_t bytes) : image_(bytes) {
+  explicit Source(std::size_t bytes, const Address& at = {kLoopback, 0}) : image_(bytes) {
     Prng prng(9);
     for (std::byte& each : image_) each = static_cast<std::byte>(prng.next());
     options_.group = secret_of(1);
-    options_.own = {kLoopback, 0};
+    options_.own = at;
     options_.to = {0xefff4d04, 47004};
     options_.idle = std::chrono::seconds(2);
-    options_.read = [this](std::uint64_t offset, MutableByteSpan out) {
+    options_.read = [this](std::uint64_t offset, MutableByteSpan out) -> Status {
+      if (dies_) return fail(Code::kDataLost, "test");
       std::copy_n(image_.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
       return Status();
     };
@@ -129,6 +131,9 @@ class Source {
   void join() {
     if (thread_.joinable()) thread_.join();
   }
+  /// From now on, the sender ends at the first unit of the image that it would send.
+  void die() { dies_ = true; }
+  const Address& address() const { return address_; }
   Fetcher::Options fetch_options() const {
     Fetcher::Options options;
     options.group = secret_of(1);
@@ -144,6 +149,7 @@ class Source {
 
  private:
   std::vector<std::byte> image_;
+  std::atomic<bool> dies_{false};
   SendOptions options_;
   std::unique_ptr<Manifest> manifest_;
   std::promise<Address> ready_;
@@ -194,6 +200,77 @@ TEST_CASE("an image of another root is not read, and a sender that has gone is a
   const auto gone = Fetcher::open(options, clock);
   REQUIRE_FALSE(gone);
   CHECK(gone.error().code == Code::kDeadline);
+}
+
+/// Reads the image's first bytes again and again, until it gets them, for 10 s at most.
+bool reads_in_time(Fetcher& fetcher, const Source& source) {
+  std::vector<std::byte> bytes(kUnitBytes + 5);
+  for (int tries = 0; tries < 100; ++tries) {
+    if (fetcher.read(3, bytes)) return source.is_right(3, bytes);
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  return false;
+}
+
+TEST_CASE("reads fail at once while the sender is dead, and its successor serves them") {
+  constexpr std::size_t kBytes = 40 * kUnitBytes;
+  auto source = std::make_unique<Source>(kBytes);
+  const Address address = source->address();
+  SystemClock clock;
+  Fetcher::Options options = source->fetch_options();
+  options.patience = std::chrono::seconds(1);
+  const auto fetcher = Fetcher::open(options, clock);
+  REQUIRE(fetcher);
+  std::vector<std::byte> bytes(kUnitBytes);
+  CHECK((*fetcher)->read(0, bytes));
+  source->die();
+  CHECK_FALSE((*fetcher)->read(kUnitBytes, bytes));
+  // A late answer to the first read may have come meanwhile.
+  CHECK_FALSE((*fetcher)->read(kUnitBytes, bytes));
+  const Time begun = clock.now();
+  for (int i = 0; i < 20; ++i) {
+    const Status failed = (*fetcher)->read(2 * kUnitBytes, bytes);
+    REQUIRE_FALSE(failed);
+    CHECK(failed.error().code == Code::kDeadline);
+  }
+  CHECK(clock.now() - begun < options.patience);
+  source.reset();
+  source = std::make_unique<Source>(kBytes, address);
+  CHECK(reads_in_time(**fetcher, *source));
+}
+
+TEST_CASE("a fetcher of an image of a known length waits for no sender, and finds it later") {
+  constexpr std::size_t kBytes = 40 * kUnitBytes;
+  auto source = std::make_unique<Source>(kBytes);
+  Fetcher::Options options = source->fetch_options();
+  const Address address = source->address();
+  source.reset();  // it ends without receivers
+  options.patience = std::chrono::seconds(1);
+  SystemClock clock;
+  const Time begun = clock.now();
+  const auto fetcher = Fetcher::open_later(options, kBytes, clock);
+  REQUIRE(fetcher);
+  CHECK((*fetcher)->image_bytes() == kBytes);
+  CHECK(clock.now() - begun < options.patience);
+  std::vector<std::byte> bytes(kUnitBytes);
+  const Status failed = (*fetcher)->read(0, bytes);
+  REQUIRE_FALSE(failed);
+  CHECK(failed.error().code == Code::kDeadline);
+  source = std::make_unique<Source>(kBytes, address);
+  CHECK(reads_in_time(**fetcher, *source));
+  CHECK_FALSE(Fetcher::open_later(options, 0, clock));
+}
+
+TEST_CASE("a fetcher that ends is gone for the sender, which waits for others as long as before") {
+  Source source(3 * kUnitBytes);  // its idle time is 2 s
+  SystemClock clock;
+  const auto begun = clock.now();
+  {
+    const auto fetcher = Fetcher::open(source.fetch_options(), clock);
+    REQUIRE(fetcher);
+  }
+  source.join();
+  CHECK(clock.now() - begun > milliseconds(1900));
 }
 
 }  // namespace

@@ -3,13 +3,17 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "core/base/clock.h"
+#include "fork/pager/image_record.h"
 #include "tests/support/catch.h"
+#include "tests/support/members.h"
 
 namespace stdchk::pager {
 namespace {
@@ -177,6 +181,27 @@ TEST_CASE("threads that want the same blocks fetch each once") {
   CHECK(fetched == kThreads);
   CHECK(scene.memory_is_right(0, 256 * kBlockBytes));
   CHECK(scene.counts.bytes_ahead == 256 * kBlockBytes);
+}
+
+TEST_CASE("a server that is started again knows a sender's image without its sender") {
+  CastPlace place;
+  place.group = test::secret_of(1);
+  place.own = {0x7f000001, 0};
+  SourceRecord record;
+  record.kind = SourceKind::kCast;
+  record.name = "cast://127.0.0.1:9/" + std::string(64, 'a');
+  record.image_bytes = 5 * kBlockBytes + 7;
+  const auto decoded = SourceRecord::decode(record.encode());
+  REQUIRE(decoded);
+  SystemClock clock;
+  PoolConnection pool({}, clock);
+  const Time begun = clock.now();
+  const auto source = source_of(*decoded, Descriptor(), pool, place);
+  CHECK(clock.now() - begun < std::chrono::seconds(1));
+  REQUIRE(source);
+  CHECK((*source)->size_bytes() == record.image_bytes);
+  CHECK(key_of(**source) == record.name);
+  CHECK(record_of(**source).encode() == record.encode());
 }
 
 }  // namespace

@@ -409,6 +409,23 @@ TEST_CASE("when all receivers have lagged, the sender tries multicast again") {
   CHECK(serve(0.5, milliseconds(2000), false));
 }
 
+TEST_CASE("a receiver that is gone is forgotten at once, and does not count as complete") {
+  SenderOptions options;
+  options.units = 10;
+  Sender sender(options);
+  const Time now = Time{} + std::chrono::seconds(1);
+  Ask ask;
+  ask.wants = {{0, 1, 1}};
+  for (const ReceiverId id : {1U, 2U}) CHECK(sender.on_ask(now, id, ask));
+  Ask farewell;
+  farewell.gone = true;
+  CHECK(sender.on_ask(now, 1, farewell));
+  CHECK(sender.receivers() == 1);
+  CHECK_FALSE(sender.all_done(now));
+  CHECK(sender.on_ask(now, 3, farewell));
+  CHECK(sender.receivers() == 1);
+}
+
 TEST_CASE("asks for what does not exist are refused") {
   SenderOptions options;
   options.units = 10;

@@ -36,5 +36,13 @@ TEST_CASE("memory that was given up whole leaves nothing, and other segments sta
   CHECK(same(segments, {{0x5000, 0x6000, 0x5000}}));
 }
 
+TEST_CASE("the zeros around an address end at the segments beside it, and at its block") {
+  constexpr std::uint64_t kBlock = PageServer::kBlockBytes;
+  const Segments segments{{kBlock, kBlock + 0x3000, 0}, {kBlock + 0x8000, 9 * kBlock, 0}};
+  CHECK(block_without(segments, kBlock + 0x5000) == MemoryPart{kBlock + 0x3000, kBlock + 0x8000});
+  CHECK(block_without(segments, 0x5000) == MemoryPart{0, kBlock});
+  CHECK(block_without(segments, 9 * kBlock) == MemoryPart{9 * kBlock, 10 * kBlock});
+}
+
 }  // namespace
 }  // namespace stdchk::fork

@@ -62,6 +62,48 @@ TEST_CASE("parts and holes of several long ranges cover them, and nothing else")
   CHECK(bytes == 601 * kBlock);
 }
 
+TEST_CASE("no part reaches over the border of two mappings, however small the holes are") {
+  // The border lies within a block.
+  const std::uint64_t border = 5 * kBlock + 3 * kPage;
+  const std::uint64_t end = 9 * kBlock;
+  std::map<std::uint64_t, std::uint64_t> pages;
+  for (std::uint64_t at = 4 * kBlock; at < 7 * kBlock; at += kPage) pages[at] = kPresent;
+  const Parts ranges{{kBlock, border}, {border, end}, {end, 10 * kBlock}};
+  const auto found = find_population(ranges, pagemap_of(pages));
+  CHECK(found.parts == Parts{{4 * kBlock, border}, {border, 7 * kBlock}});
+  CHECK(found.holes == Parts{{kBlock, 4 * kBlock}, {7 * kBlock, end}, {end, 10 * kBlock}});
+  const auto unknown =
+      find_population(ranges, [](std::uint64_t, std::span<std::uint64_t>) { return false; });
+  CHECK(unknown.parts == ranges);
+}
+
+TEST_CASE("beyond 64 GiB in all, no pagemap is read, and memory counts as populated") {
+  constexpr std::uint64_t kHalf = Population::kBytesMax / 2;
+  const Parts ranges{
+      {0, kHalf + kBlock}, {kHalf + kBlock, 2 * kHalf + kBlock}, {3 * kHalf, 3 * kHalf + kBlock}};
+  std::uint64_t bytes_read = 0;
+  const auto found = find_population(ranges, [&](std::uint64_t, std::span<std::uint64_t> entries) {
+    bytes_read += entries.size() * kPage;
+    return true;
+  });
+  CHECK(bytes_read == kHalf + 2 * kBlock);
+  CHECK(found.parts == Parts{ranges[1]});
+  CHECK(found.holes == Parts{ranges[0], ranges[2]});
+}
+
+TEST_CASE("of ranges that another process has sent, those that no process can have are dropped") {
+  constexpr std::uint64_t kTop = std::uint64_t{1} << 47U;
+  const Parts sent{{8 * kPage, 9 * kPage},       {kPage, 3 * kPage},
+                   {2 * kPage, 5 * kPage},       {4 * kPage, 4 * kPage},
+                   {6 * kPage, 5 * kPage},       {6 * kPage, 7 * kPage + 1},
+                   {10 * kPage + 8, 11 * kPage}, {kTop - kPage, kTop + kPage},
+                   {3 * kPage, 4 * kPage},       {kTop - kPage, kTop}};
+  CHECK(valid_ranges(sent) == Parts{{kPage, 3 * kPage},
+                                    {3 * kPage, 4 * kPage},
+                                    {8 * kPage, 9 * kPage},
+                                    {kTop - kPage, kTop}});
+}
+
 TEST_CASE("memory whose pagemap cannot be read counts as populated") {
   const Parts ranges{{kBlock, 9 * kBlock}};
   const auto found =
