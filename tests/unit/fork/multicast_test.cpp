@@ -392,7 +392,7 @@ TEST_CASE("when all receivers have lagged, the sender tries multicast again") {
   const auto serve = [&](double share, Duration time, bool unicast) {
     bool seen = false;
     for (const Time end = now + time; now < end; now += milliseconds(1)) {
-      for (const ReceiverId id : {ReceiverId{1}, ReceiverId{2}}) {
+      for (const ReceiverId id : {1U, 2U}) {
         Ask ask;
         ask.rate_kib = static_cast<std::uint32_t>(share * sender.rate() / 1024);
         ask.wants = {{0, 400, 1}};

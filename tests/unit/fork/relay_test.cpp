@@ -65,24 +65,24 @@ TEST_CASE("a receiver gets another relay for a lost one, and never one that it s
 
 TEST_CASE("receivers that are silent, complete or cannot relay get nobody to serve") {
   RelayTree tree;
-  for (const ReceiverId id : {1, 2, 3}) tree.place(kStart, id, id == 3 ? kLeaf : kRelay, 0);
+  for (const ReceiverId id : {1U, 2U, 3U}) tree.place(kStart, id, id == 3 ? kLeaf : kRelay, 0);
   tree.heard(kStart, 1, true);
   // The complete receiver needs the sender no more.
   CHECK(tree.place(kStart, 4, kRelay, 0) == 0);
   CHECK(tree.place(kStart, 5, kLeaf, 0) == 2);
   CHECK(tree.place(kStart, 6, kLeaf, 0) == 2);
   const Time later = kStart + RelayTree::kSilence + milliseconds(1);
-  for (const ReceiverId id : {3, 4, 5, 6}) tree.heard(later, id, false);
+  for (const ReceiverId id : {3U, 4U, 5U, 6U}) tree.heard(later, id, false);
   CHECK(tree.place(later, 5, kLeaf, 0) == 0);  // 2 is silent, and the sender has room
   CHECK(tree.members() == 4);
 }
 
 TEST_CASE("a receiver that multicast reaches relays to others, and needs no relay") {
   RelayTree tree;
-  for (const ReceiverId id : {1, 2}) REQUIRE(tree.place(kStart, id, kReached, 0) == 0);
-  for (const ReceiverId id : {3, 4}) REQUIRE(tree.place(kStart, id, kLeaf, 0) == 0);
-  for (const ReceiverId id : {5, 6}) CHECK(tree.place(kStart, id, kLeaf, 0) == 1);
-  for (const ReceiverId id : {7, 8}) CHECK(tree.place(kStart, id, kLeaf, 0) == 2);
+  for (const ReceiverId id : {1U, 2U}) REQUIRE(tree.place(kStart, id, kReached, 0) == 0);
+  for (const ReceiverId id : {3U, 4U}) REQUIRE(tree.place(kStart, id, kLeaf, 0) == 0);
+  for (const ReceiverId id : {5U, 6U}) CHECK(tree.place(kStart, id, kLeaf, 0) == 1);
+  for (const ReceiverId id : {7U, 8U}) CHECK(tree.place(kStart, id, kLeaf, 0) == 2);
   CHECK(tree.place(kStart, 9, kLeaf, 0) == 0);  // nobody has room
 }
 
