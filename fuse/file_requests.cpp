@@ -421,8 +421,8 @@ void FileRequests::lseek(fuse_req_t request, off_t offset, int whence, fuse_file
 }
 
 /// Ends an open. Drops what a killed process left, unless others still write the file. Commits what
-/// was written through a mapping after the last close. The locks of the open end at once when nothing
-/// is to be committed: the kernel waits for no RELEASE, and others may ask for the lock already.
+/// was written through a mapping after the last close. Without such bytes, the locks of the open end
+/// first: the kernel waits for no RELEASE, and others may ask for a lock already.
 void FileRequests::end_open(Handle& handle, std::optional<std::uint64_t> flock_owner) {
   NodePtr node = handle.node;
   const bool commits = handle.writes && handle.file->dirty();

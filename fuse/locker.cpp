@@ -245,7 +245,7 @@ void Locker::ended(const Handle& handle, std::optional<std::uint64_t> flock_owne
   if (flock_owner) end_lock(handle, {file, msg::LockSpace::kFlock, *flock_owner});
 }
 
-/// Ends all locks of an owner, if this open was the last one that it has used. Sends the request
+/// Ends all locks of an owner, unless the owner has used another open since. Sends the request
 /// with the mutex held: the next request of an owner with the same number goes out behind it.
 void Locker::end_lock(const Handle& handle, const Owner& owner) {
   const auto found = owners_.find(owner);

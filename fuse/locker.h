@@ -79,8 +79,8 @@ class Locker {
   const std::shared_ptr<Threads> threads_;
   Mutex mutex_;
   std::uint64_t next_ticket_ STDCHK_GUARDED_BY(mutex_) = 1;
-  /// Owners that have asked for locks since their last close(), each with the open that it has used
-  /// last. A new open file description may have the number of one whose RELEASE is still to come.
+  /// The last open that each owner has used for locks. A close() by the owner removes it. A new open
+  /// file description may have the number of another one whose RELEASE has not come yet.
   std::map<Owner, const Handle*> owners_ STDCHK_GUARDED_BY(mutex_);
 };
 

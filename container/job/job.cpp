@@ -328,21 +328,6 @@ bool Job::place_on(std::map<BoxId, NodeId>& placement, const std::set<NodeId>& w
   return true;
 }
 
-/// Answers an evacuation whose set is complete, and which a restart from that set ends.
-void Job::answer_evacuation(const Sequence& evacuation, Time now, bool goes_on) {
-  const bool is_empty = std::ranges::none_of(
-      placement_, [&](const auto& placed) { return placed.second == evacuation.leaving; });
-  const Duration took = now - evacuation.began;
-  if (goes_on && is_empty) {
-    actions_.emplace_back(CheckpointAction{set_, true, {}, took, took});
-  } else {
-    const auto* const why = goes_on
-                                ? "the node has its containers again, because no other node is left"
-                                : "the job ends";
-    actions_.emplace_back(CheckpointAction{set_, false, why, {}, {}});
-  }
-}
-
 void Job::restart(Time now, const std::string& why) {
   if (store_) give_up_store(why);
   if (sequence_ && (sequence_->kind == Kind::kCheckpoint || sequence_->kind == Kind::kEvacuate) &&
@@ -354,8 +339,15 @@ void Job::restart(Time now, const std::string& why) {
   // Nodes that are lost while the old containers are removed cost no further restart.
   const bool same = before && before->kind == Kind::kRestart && before->at == 0;
   const bool goes_on = (restarts_ != limits_.restarts_max || same) && place(placement_, {});
-  if (before && before->kind == Kind::kEvacuate && newest_ == set_)
-    answer_evacuation(*before, now, goes_on);
+  if (before && before->kind == Kind::kEvacuate && newest_ == set_) {
+    const bool is_empty = goes_on && std::ranges::none_of(placement_, [&](const auto& placed) {
+                            return placed.second == before->leaving;
+                          });
+    const Duration took = now - before->began;
+    actions_.emplace_back(CheckpointAction{
+        set_, is_empty, is_empty ? "" : "the restart found no other node for its containers", took,
+        took});
+  }
   if (!goes_on) {
     const bool nobody = alive_.empty();
     return want_end(

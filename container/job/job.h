@@ -161,7 +161,6 @@ class Job {
   void give_up_store(const std::string& why);
   void begin_store(Time now, const Sequence& done);
   void stored(Time now);
-  void answer_evacuation(const Sequence& evacuation, Time now, bool goes_on);
   void restart(Time now, const std::string& why);
   bool place(std::map<BoxId, NodeId>& placement, std::set<NodeId> without) const;
   bool place_on(std::map<BoxId, NodeId>& placement, const std::set<NodeId>& without) const;
