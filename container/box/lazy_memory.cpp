@@ -1,11 +1,13 @@
 #include "container/box/lazy_memory.h"
 
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <utility>
 
+#include "container/box/fault_copies.h"
 #include "container/layers/archive.h"
 #include "core/base/log.h"
 
@@ -13,6 +15,7 @@ namespace stdchk::container {
 namespace {
 
 constexpr auto kTurn = std::chrono::milliseconds(2);
+constexpr int kKillMs = 10'000;
 
 }  // namespace
 
@@ -51,17 +54,27 @@ Outcome<void> LazyMemory::link_memory(const std::string& archive) {
 
 void LazyMemory::serve(Duration deadline) {
   const auto began = std::chrono::steady_clock::now();
-  const auto done = criu_.serve_memory(folder_, deadline, cancelled_);
+  FaultCopies copies;
+  const auto done = criu_.serve_memory(folder_, deadline, cancelled_,
+                                       [&copies](pid_t program) { copies.update(program); });
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - began);
   if (done) log::info("memory was loaded on demand within {} ms", took.count());
   if (!done && !cancelled_) {
     has_failed_ = true;
-    if (init_ >= 0) ::syscall(SYS_pidfd_send_signal, init_.load(), SIGKILL, nullptr, 0);
+    if (init_ >= 0) kill_container();
     log::error("{}", done.error().text);
   }
   devices_.clear();
   is_loading_ = false;
+}
+
+/// Ends the container while the copies of its userfaultfds are open: its threads read no zeros.
+void LazyMemory::kill_container() const {
+  ::syscall(SYS_pidfd_send_signal, init_.load(), SIGKILL, nullptr, 0);
+  // Process 1 ends after all others of its namespace.
+  pollfd ended{init_.load(), POLLIN, 0};
+  ::poll(&ended, 1, kKillMs);
 }
 
 Outcome<void> LazyMemory::wait_for_socket(Duration deadline) const {

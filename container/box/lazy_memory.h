@@ -19,9 +19,9 @@ namespace stdchk::container {
 /// Owns: the files of CRIU in its folder, loop devices on the image, and a thread that waits for
 ///   CRIU's program. All but the folder ends when the memory is loaded.
 /// Threads: start(), guard() and the destructor: one at a time; is_loading(): any.
-/// Errors: when the memory cannot be loaded, the container's process 1 is killed. A page that is
-///   touched after the failure of CRIU's program and before that, within milliseconds, reads as
-///   zeros. After such an error, the coordinator restarts the job from its set.
+/// Errors: when the memory cannot be loaded, the container's process 1 is killed. A thread that
+///   touches an absent page waits for that end (FaultCopies). After such an error, the coordinator
+///   restarts the job from its set.
 class LazyMemory {
  public:
   /// Prepares the folder for Criu::restore(): all of the image but its memory. `archive` is the
@@ -42,6 +42,7 @@ class LazyMemory {
   LazyMemory(const Criu& criu, std::string folder) : criu_(criu), folder_(std::move(folder)) {}
   Outcome<void> link_memory(const std::string& archive);
   void serve(Duration deadline);
+  void kill_container() const;
   Outcome<void> wait_for_socket(Duration deadline) const;
 
   const Criu& criu_;

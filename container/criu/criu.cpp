@@ -126,11 +126,13 @@ Outcome<pid_t> Criu::restore(const std::string& folder, const std::string& root,
 std::string Criu::memory_socket(const std::string& folder) { return folder + "/lazy-pages.socket"; }
 
 Outcome<void> Criu::serve_memory(const std::string& folder, Duration deadline,
-                                 const std::atomic<bool>& cancelled) const {
+                                 const std::atomic<bool>& cancelled,
+                                 const std::function<void(pid_t)>& watch) const {
   const auto done = run_program(
       {.words = {program_, "lazy-pages", "--images-dir", folder, "-v2", "--log-file", "memory.log"},
        .deadline = deadline,
-       .cancelled = &cancelled});
+       .cancelled = &cancelled,
+       .watch = watch});
   if (done) return {};
   const std::string errors = criu_errors(text_of_file(folder + "/memory.log"));
   return problem(errors.empty() ? done.error().text

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <functional>
 #include <string>
 
 #include "container/program/program.h"
@@ -35,8 +36,10 @@ class Criu {
   /// the page, and all others meanwhile. Returns when all memory is loaded. Must run before
   /// restore() begins: the file memory_socket() of the folder then exists. Without it, absent pages
   /// read as zeros, so the caller ends the processes when this fails.
+  /// `watch` is called with the program's process id every few milliseconds.
   Outcome<void> serve_memory(const std::string& folder, Duration deadline,
-                             const std::atomic<bool>& cancelled) const;
+                             const std::atomic<bool>& cancelled,
+                             const std::function<void(pid_t)>& watch) const;
   static std::string memory_socket(const std::string& folder);
 
  private:

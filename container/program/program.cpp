@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kErrorBytesMax = 600;
 constexpr int kNotStarted = 127;
 constexpr std::int64_t kTurnMs = 50;  ///< time between two checks of ProgramCall::cancelled
+constexpr std::int64_t kWatchTurnMs = 2;
 
 struct Pipes {
   Descriptor in_read, in_write, out_read, out_write, error_read, error_write;
@@ -69,7 +70,7 @@ struct Said {
   bool is_cancelled = false;  ///< the caller has cancelled the program
 };
 
-Said talk(Pipes& pipes, const ProgramCall& call, Clock::time_point end) {
+Said talk(Pipes& pipes, const ProgramCall& call, pid_t child, Clock::time_point end) {
   const std::string& input = call.input;
   Said said;
   std::size_t written = 0;
@@ -83,7 +84,8 @@ Said talk(Pipes& pipes, const ProgramCall& call, Clock::time_point end) {
     std::array<pollfd, 3> wanted{{{pipes.out_read.get(), POLLIN, 0},
                                   {pipes.error_read.get(), POLLIN, 0},
                                   {pipes.in_write.get(), POLLOUT, 0}}};
-    const auto turn = std::min<std::int64_t>(left.count() + 1, kTurnMs);
+    if (call.watch) call.watch(child);
+    const auto turn = std::min<std::int64_t>(left.count() + 1, call.watch ? kWatchTurnMs : kTurnMs);
     if (::poll(wanted.data(), wanted.size(), static_cast<int>(turn)) < 0) continue;
     if (wanted[0].revents != 0 && !take(pipes.out_read, said.out)) pipes.out_read = Descriptor();
     if (wanted[1].revents != 0 && !take(pipes.error_read, said.error)) {
@@ -145,7 +147,7 @@ Outcome<std::string> run_program(const ProgramCall& call) {
   pipes.in_read = Descriptor();
   pipes.out_write = Descriptor();
   pipes.error_write = Descriptor();
-  Said said = talk(pipes, call, end);
+  Said said = talk(pipes, call, child, end);
   const int status = wait_for(child, end, said.is_late || said.is_cancelled);
   if (status == 0) return std::move(said.out);
   while (!said.error.empty() && said.error.back() == '\n') said.error.pop_back();

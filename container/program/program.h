@@ -1,6 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,8 @@ struct ProgramCall {
   std::string net_namespace;       ///< path of the network namespace to run in; empty: this one
   Duration deadline = std::chrono::seconds(10);
   const std::atomic<bool>* cancelled = nullptr;  ///< becomes true: the program is killed
+  /// Called with the program's process id every 2 ms while it runs.
+  std::function<void(pid_t)> watch;
 };
 
 /// Runs a program to its end, and returns its standard output. At the deadline its process group is

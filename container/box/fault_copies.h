@@ -1,0 +1,35 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "core/base/descriptor.h"
+
+namespace stdchk::container {
+
+/// A FaultCopies holds copies of the userfaultfd(2) descriptors of another process, which gives
+/// processes their memory. When that process is killed, the kernel would give zeros for absent
+/// pages. While the copies are open, threads that touch such a page wait instead.
+///
+/// Owns: the copies.
+/// Threads: one at a time.
+/// Limits: a descriptor that the other process gets between two calls of update() has no copy yet.
+class FaultCopies {
+ public:
+  /// Copies the descriptors that `process` has, a child of this process that is not reaped yet.
+  /// Drops copies of those that it has closed, but not when it is ending.
+  void update(pid_t process);
+
+  std::size_t size() const { return copies_.size(); }
+
+ private:
+  struct Copy {
+    int number;  ///< of the descriptor in the process
+    Descriptor own;
+  };
+  std::vector<Copy> copies_;
+};
+
+}  // namespace stdchk::container
