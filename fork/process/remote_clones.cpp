@@ -224,7 +224,7 @@ void RemoteClones::dumped(int status) {
     const std::string name = entry.path().filename().string();
     if (name.size() >= kFileNameBytes || !name.ends_with(".img")) continue;
     char field[kFileNameBytes] = {};
-    std::memcpy(field, name.data(), name.size());
+    name.copy(field, name.size());
     std::ifstream in(entry.path(), std::ios::binary);
     std::string piece(kPieceBytes, '\0');
     do {

@@ -126,7 +126,8 @@ def test_a_job_saves_nothing_in_another_users_folder(pool):
     assert done.returncode != 0
     assert "the folder of the job's sets" in done.stderr and f"belongs to uid {OTHER}" in done.stderr
     assert list((pool.mount / name).iterdir()) == []
-    run(BIN / "stdchk", "jobs", "--forget", name, env=pool.environment)
+    done = run(BIN / "stdchk", "jobs", "--forget", name, check=False, env=pool.environment)
+    assert "no job of yours" in done.stderr, "a job that was refused leaves no record"
 
 
 def test_in_a_shared_pool_nobody_renames_or_removes_what_another_user_keeps(pool):

@@ -152,6 +152,8 @@ def test_bytes_that_a_killed_process_wrote_under_a_lock_are_not_committed(mounts
         # The next holder waits until the killed process has lost the lock.
         (fcntl.flock if kind == "flock" else fcntl.lockf)(file, fcntl.LOCK_EX)
         assert os.pread(file.fileno(), 100, 0) == before
+    # On the writer's mount, readers see its bytes until the kernel has told the mount of its end.
+    wait_until(lambda: (mounts[1] / path).read_bytes() == before, "the end of the killed writer's session")
     assert [(mount / path).read_bytes() for mount in mounts] == [before] * len(mounts)
 
 
