@@ -19,7 +19,7 @@ namespace stdchk::container {
 class FaultCopies {
  public:
   /// Copies the descriptors that `process` has, a child of this process that is not reaped yet.
-  /// Drops copies of those that it has closed, but not when it is ending.
+  /// Drops copies of closed descriptors, unless the process is ending.
   void update(pid_t process);
 
   std::size_t size() const { return copies_.size(); }

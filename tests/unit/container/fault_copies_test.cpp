@@ -95,7 +95,7 @@ TEST_CASE(
   REQUIRE(server.tell('c'));
   copies.update(server.process());
   CHECK(copies.size() == 1);
-  REQUIRE(server.tell('m'));  // with the number of the one that was closed
+  REQUIRE(server.tell('m'));  // gets the number of the closed userfaultfd
   copies.update(server.process());
   copies.update(server.process());
   CHECK(copies.size() == 2);
