@@ -88,7 +88,7 @@ class FaultyObjects::Store final : public ObjectStore {
     return Duration(
         static_cast<Duration::rep>(of_.prng_.below(static_cast<std::uint64_t>(most.count()))));
   }
-  /// The note of an upload has its id on the first line.
+  /// Returns the first line of a note: the id of its upload.
   static std::string id_of(ByteSpan note) {
     const std::string text(reinterpret_cast<const char*>(note.data()), note.size());
     return text.substr(0, text.find('\n'));

@@ -46,8 +46,8 @@ struct ObjectHooks {
   std::function<void(const std::string& upload)> note_removed;
 };
 
-/// A FaultyObjects makes the drainers of a simulated pool. All drain into one MemoryObjectStore. Each
-/// has an ObjectStore of its own in front of it, with faults.
+/// A FaultyObjects makes the drainers of a simulated pool. All drainers share one MemoryObjectStore, and
+/// each reaches it through faults of its own.
 ///
 /// A call takes time by the drainer's own clock, from the begin of the drainer's work. So an upload
 /// reaches its deadline in the middle, although the work is done at a single moment of the pool's time.

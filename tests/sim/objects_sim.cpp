@@ -1,5 +1,5 @@
-// Simulates a pool that drains into an object store: the manager's and the benefactors' real code, the
-// real ObjectDrainer, and clients that speak the protocol run in one thread, from one seed.
+// Simulates a pool that drains into an object store, in one thread, from one seed. Manager, benefactors
+// and ObjectDrainer are the real code. The clients speak the protocol.
 //
 // Fault model.
 //    Store       A call fails before it is carried out, or its answer is lost. A read ends early. A
