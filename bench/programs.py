@@ -63,7 +63,6 @@ def torch_round(bench, python, mebibytes):
 
 def torch(bench):
     mebibytes = bench.size_mib
-    bench.report.section("PyTorch's checkpoints", torch_text(mebibytes))
     say_how_long("torch")
     found = subprocess.run([ROOT / "scripts" / "torch"], capture_output=True, text=True, check=False)
     if found.returncode != 0:
@@ -102,7 +101,6 @@ def preload_text(size_mib):
 
 
 def preload(bench):
-    bench.report.section("Programs with the preload library", preload_text(bench.size_mib))
     say_how_long("preload")
     sizes_mib = {"1M": bench.size_mib // 4, "4K": bench.size_mib // 16}
     stored_mib = 2 * (bench.rounds + 1) * sum(sizes_mib.values())  # by the library and by the mount, on 4 benefactors

@@ -38,6 +38,7 @@ def test_the_rows_of_torch_are_those_that_the_page_must_have(monkeypatch, tmp_pa
     monkeypatch.setattr(programs, "torch_round", lambda *_: SAVES)
     monkeypatch.setattr(programs.subprocess, "run",
                         lambda *_, **__: subprocess.CompletedProcess([], 0, stdout="/python\n", stderr=""))
+    report.section("PyTorch", programs.torch_text(1024))
     programs.torch(bench_with(report, tmp_path))
     report.check_complete()
     rows = {row.name: row for row in report.rows}
@@ -51,6 +52,7 @@ def test_without_torch_the_section_says_why_it_was_not_run(monkeypatch, tmp_path
     report = Report(programs.TORCH_AIMS, "today.", programs.TORCH_RATIOS, programs.TORCH_FIGURES)
     monkeypatch.setattr(programs.subprocess, "run",
                         lambda *_, **__: subprocess.CompletedProcess([], 1, stdout="", stderr="first\nno network\n"))
+    report.section("PyTorch", programs.torch_text(1024))
     programs.torch(bench_with(report, tmp_path))
     assert not report.was_run and report.text == "NOT RUN: torch could not be installed: no network"
 
@@ -71,6 +73,7 @@ def test_the_rows_of_preload_compare_the_library_with_mount_and_tmpfs(monkeypatc
 
     monkeypatch.setattr(programs.subprocess, "run", io_bench)
     monkeypatch.setattr(programs, "drop_caches", lambda: None)
+    report.section("Preload", programs.preload_text(1024))
     programs.preload(bench_with(report, tmp_path))
     report.check_complete()
     ratios = {row.name: row.ratio.median for row in report.rows}
