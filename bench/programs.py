@@ -22,7 +22,7 @@ TORCH_AIMS = {"stdchk: save": Aim(most=1.3), LOAD: Aim(least=0.8)}
 TORCH_RATIOS = [f"stdchk: {what}" for what in ("save, 5 % changed", "async_save first (until it returns)",
                                                "async_save again (until it returns)", "  until it is saved")] + [
     f"{place}: {what}" for place in ("tmpfs", "disk")
-    for what in ("save by torch's writer", "save by FsspecWriter", "torch.save", "load by torch's reader")]
+    for what in ("save by torch's writer", "save by FsspecWriter", "torch.save", "safetensors", "load by torch's reader")]
 TORCH_FIGURES = ["bytes stored by a save, 5 % changed"]
 
 PRELOAD_AIMS = {f"write of {block}, against the mount": Aim(least=1.0) for block in ("1 MiB", "4 KiB")}
@@ -46,8 +46,8 @@ def torch_text(mebibytes):
         - *until it is saved* runs beside the program, after `async_save` has returned.
         - *load*: the rate of all ranks. Its ceiling is reading the same files once by the C library.
         - *5 % changed*: one of 20 tensors of each rank differs from the save before.
-        - *torch's writer* and *FsspecWriter* are PyTorch's own, into a folder of tmpfs or of the local disk. *torch.save* writes a file for
-          each rank. *safetensors* does so, too, where that package is installed."""
+        - *torch's writer* and *FsspecWriter* are PyTorch's own, into a folder of tmpfs or of the local disk. *torch.save* and
+          *safetensors* write a file for each rank."""
 
 
 def torch_round(bench, python, mebibytes):

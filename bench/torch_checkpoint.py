@@ -114,7 +114,7 @@ def rank_main(rank, options, mount, port):
         timed(f"{name}: save by FsspecWriter",
               lambda folder=folder: dcp.save(state, storage_writer=FsspecWriter(f"file://{folder}/fsspec", sync_files=False)))
         timed(f"{name}: torch.save", lambda folder=folder: torch.save(state, f"{folder}/{rank}.pt"))
-        if importlib.util.find_spec("safetensors"):
+        if importlib.util.find_spec("safetensors"):  # scripts/torch installs it
             from safetensors.torch import save_file
 
             timed(f"{name}: safetensors", lambda folder=folder: save_file(state, f"{folder}/{rank}.safetensors"))

@@ -19,7 +19,7 @@ SAVES = {programs.COPY: (1.0, None), "stdchk: save": (1.25, 1000), "stdchk: save
          "stdchk: async_save first (until it returns)": (1.5, None), "stdchk: async_save again (until it returns)": (1.1, None),
          "stdchk:   until it is saved": (0.5, 1102), programs.LOAD: (2.0, None), programs.READ: (1.8, None)}
 SAVES |= {f"{place}: {what}": (3.0, None) for place in PLACES
-          for what in ("save by torch's writer", "save by FsspecWriter", "torch.save", "load by torch's reader")}
+          for what in ("save by torch's writer", "save by FsspecWriter", "torch.save", "safetensors", "load by torch's reader")}
 
 
 def bench_with(report, tmp_path):
