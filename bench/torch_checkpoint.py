@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Measures torch.distributed.checkpoint in a pool beside files: how long a training loop stands still.
 
-Usage: bench/torch_checkpoint.py [--mebibytes N] [--ranks N] [--disk FOLDER]
+Usage: bench/torch_checkpoint.py [--mebibytes N] [--ranks N] [--disk FOLDER] [--json]
 
 Ceiling: one copy of the state in memory, measured in the same run. Each rank has its part of the state, which random
 numbers fill. Needs torch, and the programs of build/bin or STDCHK_BIN. Prints a line for each measurement: seconds, the
-part of the ceiling, and what the pool stored.
+part of the ceiling, and what the pool stored. `bench/run --only torch` runs it with --json, and publishes the figures.
 """
 import argparse
+import importlib.util
+import json
 import os
 import pathlib
 import shutil
@@ -28,6 +30,7 @@ def arguments():
     parser.add_argument("--mebibytes", type=int, default=1024, help="size of the state of all ranks")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--disk", default="/var/tmp", help="a folder on a local disk")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each measurement")
     return parser.parse_args()
 
 
@@ -42,10 +45,10 @@ def state_of(rank, options):
 class Measured:
     """Times a call on all ranks; rank 0 prints the longest."""
 
-    def __init__(self, rank):
-        self.rank, self.ceiling = rank, None
+    def __init__(self, rank, as_json):
+        self.rank, self.as_json, self.ceiling = rank, as_json, None
 
-    def __call__(self, what, call, note=lambda: ""):
+    def __call__(self, what, call, stored_mib=lambda: None):
         import torch
         import torch.distributed as dist
 
@@ -55,8 +58,14 @@ class Measured:
         took = torch.tensor(time.perf_counter() - began)
         dist.all_reduce(took, dist.ReduceOp.MAX)
         self.ceiling = self.ceiling or took.item()
-        if self.rank == 0:
-            print(f"{what:44} {took.item():7.2f} s  {took.item() / self.ceiling:6.2f} copies  {note()}", flush=True)
+        if self.rank != 0:
+            return result
+        stored = stored_mib()
+        if self.as_json:
+            print(json.dumps({"what": what, "seconds": took.item(), "stored_mib": stored}), flush=True)
+        else:
+            note = "" if stored is None else f"{stored} MiB stored"
+            print(f"{what:44} {took.item():7.2f} s  {took.item() / self.ceiling:6.2f} copies  {note}", flush=True)
         return result
 
 
@@ -66,15 +75,16 @@ def rank_main(rank, options, mount, port):
     import torch.distributed.checkpoint as dcp
     from stdchk import Pool
     from stdchk.torch import StdchkReader, StdchkWriter
+    from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=options.ranks)
-    state, timed, pool = state_of(rank, options), Measured(rank), Pool(mount, naming="on")
+    state, timed, pool = state_of(rank, options), Measured(rank, options.json), Pool(mount, naming="on")
     saving = dist.new_group(backend="gloo")  # async_save talks while this program does
     copy = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
 
     def stored():
-        return f"{pool.statfs().stored_bytes >> 20} MiB stored"
+        return pool.statfs().stored_bytes >> 20
 
     timed("one copy in memory (the ceiling)", lambda: [copy[name].copy_(tensor) for name, tensor in state.items()])
     timed("stdchk: save", lambda: dcp.save(state, storage_writer=StdchkWriter("run/1", pool)), stored)
@@ -101,7 +111,13 @@ def rank_main(rank, options, mount, port):
     for name, place in (("tmpfs", "/dev/shm"), ("disk", options.disk)):
         folder = f"{place}/stdchk-bench-{port}"
         timed(f"{name}: save by torch's writer", lambda folder=folder: dcp.save(state, checkpoint_id=f"{folder}/dcp"))
+        timed(f"{name}: save by FsspecWriter",
+              lambda folder=folder: dcp.save(state, storage_writer=FsspecWriter(f"file://{folder}/fsspec", sync_files=False)))
         timed(f"{name}: torch.save", lambda folder=folder: torch.save(state, f"{folder}/{rank}.pt"))
+        if importlib.util.find_spec("safetensors"):  # scripts/torch installs it
+            from safetensors.torch import save_file
+
+            timed(f"{name}: safetensors", lambda folder=folder: save_file(state, f"{folder}/{rank}.safetensors"))
         timed(f"{name}: load by torch's reader", lambda folder=folder: dcp.load(copy, checkpoint_id=f"{folder}/dcp"))
         if rank == 0:
             shutil.rmtree(folder)

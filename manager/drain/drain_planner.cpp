@@ -96,9 +96,12 @@ Status DrainPlanner::start(bool fresh) {
     leftovers_.drop_earlier(names_from);
     return {};
   }
-  STDCHK_TRY(import_drained(pool_.config().pool.drain_directory, [this](Command command) {
+  const std::string& place = pool_.config().pool.drain_directory;
+  const auto emit = [this](Command command) {
     pool_.execute(std::move(command), [](const Result<Affected>&) {});
-  }));
+  };
+  const auto& import = pool_.config().import_drained;
+  STDCHK_TRY(import ? import(place, emit) : import_drained(place, emit));
   keep_rules_of_root(pool_);
   return {};
 }

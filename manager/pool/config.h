@@ -9,6 +9,7 @@
 #include "core/messages/messages.h"
 #include "core/policy/policy.h"
 #include "core/policy/topology.h"
+#include "manager/journal/command.h"
 #include "manager/pool/membership.h"
 
 namespace stdchk::manager {
@@ -26,6 +27,9 @@ struct Config {
   std::uint64_t drain_total_bytes_per_s = 0;  ///< all benefactors together; 0: unlimited
   /// Returns false while another pool drains into the drain directory. Empty: none ever does.
   std::function<bool()> may_drain;
+  /// Shows the files of the drain directory `place` to a new pool. Empty: import_drained().
+  std::function<Status(const std::string& place, const std::function<void(Command)>& emit)>
+      import_drained;
   bool drain_yields = false;  ///< the drain slows down while clients write
   /// Address of the standby that this manager had before a restart; empty: none. The manager
   /// answers no request before it hears from this standby.

@@ -1,5 +1,6 @@
 """Tests of libstdchk-preload.so: programs of the system use a pool below a prefix, where nothing is mounted."""
 
+import json
 import os
 import re
 import shutil
@@ -154,6 +155,50 @@ def test_fio_verifies_what_it_wrote(preloaded):
     done = preloaded("fio", "--name=job", f"--filename={PREFIX}/fio.N0.T1", "--rw=randwrite", "--bs=16k", "--size=32M",
                      "--ioengine=psync", "--thread", "--verify=crc32c", "--do_verify=1", "--verify_state_save=0", check=False)
     assert done.returncode == 0 and "err= 0" in done.stdout, done.stdout + done.stderr
+
+
+def test_large_and_small_calls_write_and_read_whole_images(preloaded, module_pool):
+    """The program that bench/run measures, in place of ior."""
+    bench = BIN / "io-bench"
+    if not bench.exists():
+        pytest.skip("the benches are not built")
+    preloaded("mkdir", f"{PREFIX}/bench")
+    for mode, block, keep in (("write", "4K", ["--keep"]), ("read", "1M", []), ("write", "1M", [])):
+        done = preloaded(bench, mode, f"{PREFIX}/bench", "--size=8M", f"--block={block}", "--rounds=1", *keep)
+        found = json.loads(done.stdout)
+        assert found["what"] == mode and found["values"][0] > 0
+    assert [each.name for each in (module_pool.mount / "bench").iterdir()] == []  # the last write removed its images
+
+
+LAMMPS = """
+units lj
+atom_style atomic
+{start}
+pair_style lj/cut 2.5
+pair_coeff 1 1 1.0 1.0 2.5
+fix 1 all nve
+thermo 50
+{restart}
+run 100
+"""
+LAMMPS_START = """lattice fcc 0.8442
+region box block 0 4 0 4 0 4
+create_box 1 box
+create_atoms 1 box
+mass 1 1.0
+velocity all create 3.0 87287"""
+
+
+def test_lammps_restarts_from_an_image(preloaded, module_pool, tmp_path):
+    if shutil.which("lmp") is None:
+        pytest.skip("lmp is absent; scripts/check recipes installs it")
+    script = tmp_path / "in.melt"
+    for start, restart in ((LAMMPS_START, f"restart 100 {PREFIX}/melt.*"), (f"read_restart {PREFIX}/melt.100", "")):
+        script.write_text(LAMMPS.format(start=start, restart=restart))
+        done = preloaded("lmp", "-in", script, "-log", "none", check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\s*200\s", done.stdout, re.MULTILINE), done.stdout
+    assert (module_pool.mount / "melt.100").stat().st_size > 1000
 
 
 def test_other_paths_are_the_kernels_and_an_absent_pool_is_an_error(preloaded, tmp_path):

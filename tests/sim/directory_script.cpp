@@ -219,25 +219,28 @@ void DirectoryScript::check() const {
   }
 }
 
-void DirectoryScript::check_drained(const std::string& drain_directory) const {
-  namespace files = std::filesystem;
-  const files::path there = files::path(drain_directory) / kFolder;
-  std::error_code absent;
-  const auto length = [&](const files::path& path) {
-    const auto bytes = files::file_size(path, absent);
-    return absent ? std::uint64_t{0} : static_cast<std::uint64_t>(bytes);
+DirectoryScript::DrainedLength DirectoryScript::lengths_in(std::string drain_directory) {
+  return [there = std::filesystem::path(std::move(drain_directory))](
+             const std::string& path) -> std::optional<std::uint64_t> {
+    std::error_code absent;
+    const auto bytes = std::filesystem::file_size(there / path, absent);
+    return absent ? std::nullopt : std::optional<std::uint64_t>(bytes);
   };
-  const std::uint64_t pointer = length(there / kPointer);
+}
+
+void DirectoryScript::check_drained(const DrainedLength& length_of_drained) const {
+  const std::uint64_t pointer =
+      length_of_drained(fmt::format("{}/{}", kFolder, kPointer)).value_or(0);
   for (std::uint64_t number = 0; number < checkpoints_.size(); ++number) {
-    const files::path directory = there / directory_name(number);
-    const bool has_marker = files::exists(directory / kMarker, absent);
+    const std::string directory = fmt::format("{}/{}", kFolder, directory_name(number));
+    const bool has_marker = length_of_drained(fmt::format("{}/{}", directory, kMarker)).has_value();
     if (!has_marker && pointer == kPointerBytes + number) {
       complain_(fmt::format("directories: the drained pointer names {}, which has no marker",
                             directory_name(number)));
     }
     const std::vector<std::uint64_t>& lengths = checkpoints_[number].lengths;
     for (std::size_t i = 0; has_marker && i < lengths.size(); ++i) {
-      if (length(directory / fmt::format("shard{}", i)) == lengths[i]) continue;
+      if (length_of_drained(fmt::format("{}/shard{}", directory, i)) == lengths[i]) continue;
       complain_(fmt::format("directories: {} was drained with its marker, and without shard {}",
                             directory_name(number), i));
     }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +28,12 @@ class DirectoryScript final : public SetScript {
   void start_one(PlainClient& client);
   /// Checks that `latest` and the pointer name whole directories of the pool.
   void check() const;
-  /// Checks that each directory with a marker, and the one that the pointer names, is whole in the
-  /// drain directory.
-  void check_drained(const std::string& drain_directory) const;
+  /// Returns the bytes of a drained file by its path; nothing when there is no such file.
+  using DrainedLength = std::function<std::optional<std::uint64_t>(const std::string& path)>;
+  /// Checks that each directory with a marker, and the one that the pointer names, is whole where
+  /// the pool drains to.
+  void check_drained(const DrainedLength& length_of_drained) const;
+  static DrainedLength lengths_in(std::string drain_directory);
   /// Checks the pool after a pause without faults: the newest complete directory is there, `latest`
   /// names it, and `keep` has removed others.
   void check_settled() const;

@@ -581,7 +581,7 @@ void Simulation::check() {
   series_->check_latest();
   series_->check_drained_latest(settings_.directory);
   directories_->check();
-  directories_->check_drained(settings_.directory);
+  directories_->check_drained(DirectoryScript::lengths_in(settings_.directory));
   for (const auto& each : processes_) {
     if (each->node().stopped) continue;
     const std::string what = each->overdue();

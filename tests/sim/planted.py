@@ -2,7 +2,7 @@
 """Plants bugs one after the other in a copy of the sources, and runs the simulators until they find each bug.
 
 Each of the rules M1 to M9 (docs/internals/architecture.md) has a bug that breaks it. Take-overs, copies, leaving
-benefactors, repeated messages and sets of images have bugs, too. The script fails when its seeds do not find
+benefactors, repeated messages, sets of images and object stores have bugs, too. The script fails when its seeds do not find
 a bug, or when a bug's place in the sources has changed.
 """
 
@@ -134,6 +134,18 @@ BUGS = (
     Bug("leases", "a client goes on with the names of a directory that it has returned", "client/names/directory_leases.cpp",
         "names_.drop(directory);\n    returning_.erase(directory);", "returning_.erase(directory);",
         "engine-sim", "held: "),
+    Bug("objects", "the store gets a marker before the files of its directory", "manager/sets/directory_sets.cpp",
+        "return marker_waits_for(file.id, folder.id, NamePatterns(rules.marker));", "return {};",
+        "objects-sim", "directories: .* was drained with its marker, and without shard"),
+    Bug("objects", "an attempt that is dropped leaves its upload", "benefactor/drain/object_assembly.cpp",
+        "if (auto ended = store.abort_upload(**upload, deadline); !ended) return ended;", "",
+        "objects-sim", "uploads: the note of an upload is gone"),
+    Bug("objects", "a later manager does not look for uploads that a crash has left", "benefactor/drain/object_mirror.cpp",
+        "  return end_unknown_uploads(deadline);", "  return {};",
+        "objects-sim", "uploads: an upload stays"),
+    Bug("objects", "a file whose object could not be made counts as drained", "benefactor/drain/object_drainer.cpp",
+        "      return store_problem(made.error());\n    }\n    note_finished", "      return {};\n    }\n    note_finished",
+        "objects-sim", "safe: .* counts as drained|directories: "),
     Bug("sets", "the link in the drain directory stays on a set that is replaced", "manager/state/version_commands.cpp",
         "links_.leave_drained(*file, file->newest.written);", "",
         "engine-sim", "sets: the link in the drain directory names"),
@@ -159,7 +171,7 @@ def build():
     if not (BUILD / "build.ninja").exists():
         subprocess.run(["meson", "setup", "-Dbuildtype=release", BUILD, COPY], check=True, env=environment,
                        stdout=subprocess.DEVNULL)
-    done = subprocess.run(["ninja", "-C", BUILD, "tests/sim/pool-sim", "tests/sim/engine-sim"], env=environment,
+    done = subprocess.run(["ninja", "-C", BUILD, "tests/sim/pool-sim", "tests/sim/engine-sim", "tests/sim/objects-sim"], env=environment,
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"planted.py: the sources do not compile:\n{done.stdout[-4000:]}")

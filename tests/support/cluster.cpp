@@ -156,6 +156,11 @@ ManagerNode& Cluster::start_process(ManagerPlace& place) {
   config.policy = options_.policy;
   config.scrub_rate_bytes_per_s = options_.scrub_rate_bytes_per_s;
   config.gc_period = options_.gc_period;
+  if (options_.import_drained) {
+    config.import_drained = [this](const std::string&, const auto& emit) {
+      return options_.import_drained(emit);
+    };
+  }
   place.process = std::make_unique<ManagerNode>(make_node(place.name, Role::kManager), place.disk,
                                                 std::move(config));
   return *place.process;
@@ -291,8 +296,11 @@ void Cluster::add_benefactor() {
   config.log_bytes = options_.log_bytes;
   config.executor = made.jobs.get();
   config.pause = [](Duration) {};
-  config.make_drainer = [this, bytes = made.arena->bytes(), &clock = made.node->clock,
-                         seed = prng_.next()](const std::string& directory, std::uint64_t rate) {
+  config.make_drainer = [this, bytes = made.arena->bytes(), &clock = made.node->clock, life,
+                         seed = prng_.next()](
+                            const std::string& directory,
+                            std::uint64_t rate) -> std::unique_ptr<benefactor::Drainer> {
+    if (options_.make_drainer) return options_.make_drainer(bytes, clock, life);
     return std::make_unique<FaultDrainer>(
         std::make_unique<benefactor::FileDrainer>(bytes, directory, rate, clock, stop_), storage_,
         ended_.storage, seed);

@@ -136,6 +136,12 @@ class Cluster {
     Duration clock_offset_max{};  ///< largest difference between the clocks' beginnings
     /// addresses at which benefactors look for the manager
     std::string managers = manager_address();
+    /// Makes the drainer of a benefactor, and shows the files of an earlier pool. Empty: files with
+    /// FaultDrainer, and import_drained().
+    std::function<std::unique_ptr<benefactor::Drainer>(ByteSpan arena, const Clock& clock,
+                                                       std::uint64_t life)>
+        make_drainer;
+    std::function<Status(const std::function<void(manager::Command)>& emit)> import_drained;
   };
   struct Benefactor {
     std::unique_ptr<Node> node;

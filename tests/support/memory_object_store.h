@@ -43,6 +43,27 @@ class MemoryObjectStore : public ObjectStore {
     const MutexLock lock(mutex_);
     return objects_;
   }
+  /// Calls `visit(key, object)` for each object. It must not call the store.
+  template <class Visit>
+  void visit(Visit visit) const {
+    const MutexLock lock(mutex_);
+    for (const auto& [key, object] : objects_) visit(key, object);
+  }
+  std::optional<Object> object(const std::string& key) const {
+    const MutexLock lock(mutex_);
+    const auto there = objects_.find(key);
+    return there == objects_.end() ? std::nullopt : std::optional(there->second);
+  }
+  std::optional<std::uint64_t> size_of(const std::string& key) const {
+    const MutexLock lock(mutex_);
+    const auto there = objects_.find(key);
+    if (there == objects_.end()) return std::nullopt;
+    return there->second.bytes.size();
+  }
+  bool has_upload(const std::string& id) const {
+    const MutexLock lock(mutex_);
+    return uploads_.contains(id);
+  }
   std::size_t upload_count() const {
     const MutexLock lock(mutex_);
     return uploads_.size();
