@@ -8,25 +8,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 
+#include "core/base/process_id.h"
+
 namespace stdchk::container {
 namespace {
-
-/// PF_EXITING of the kernel's include/linux/sched.h: the process closes its descriptors.
-constexpr unsigned long kIsEnding = 0x4;
-
-bool is_ending(pid_t process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text;
-  std::getline(file, text);
-  // proc(5): the name in parentheses may have spaces; flags are the seventh field behind it.
-  std::size_t at = text.rfind(')');
-  for (int field = 0; field < 7 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
-  return at == std::string::npos || (std::strtoul(text.c_str() + at, nullptr, 10) & kIsEnding) != 0;
-}
 
 bool is_userfault(const std::filesystem::path& link) {
   std::error_code failed;
@@ -58,7 +46,7 @@ void FaultCopies::update(pid_t process) {
     if (copy >= 0) now.push_back({number, Descriptor(static_cast<int>(copy))});
   }
   // An ending process closes its descriptors although memory is missing.
-  if (is_ending(process)) {
+  if (read_process_state(process).is_ending()) {
     for (Copy& copy : copies_) {
       if (copy.own) now.push_back(std::move(copy));
     }
