@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "fork/multicast/ask_pace.h"
 #include "fork/multicast/cast.h"
 #include "fork/multicast/fetcher.h"
 #include "fork/multicast/manifest.h"
@@ -27,6 +28,35 @@ using Wants = std::vector<Want>;
 
 constexpr std::uint32_t kLoopback = 0x7f000001;
 constexpr Time kStart = Time{} + std::chrono::seconds(1);
+
+TEST_CASE("an ask reports the rate, the delay, and the cells that were lost since the last ask") {
+  AskPace pace;
+  pace.measure(kStart);
+  CHECK(pace.is_silent(kStart));
+  pace.note_bytes(20 * 1024);
+  pace.note_delay(milliseconds(8));
+  pace.note_delay(milliseconds(16));
+  pace.note_lost(3);
+  pace.measure(kStart + milliseconds(19));
+  CHECK(pace.rate() == 0);
+  pace.measure(kStart + milliseconds(20));
+  Ask ask;
+  pace.report(kStart + milliseconds(20), ask);
+  CHECK(ask.rate_kib == 1000);
+  CHECK(ask.delay_us == 9000);
+  CHECK(ask.lost_cells == 3);
+  CHECK_FALSE(pace.is_silent(kStart + milliseconds(519)));
+  CHECK(pace.is_silent(kStart + milliseconds(520)));
+  CHECK(pace.patience(2, milliseconds(10)) == milliseconds(18));
+  CHECK(pace.patience(2, milliseconds(20)) == milliseconds(20));
+  CHECK(pace.patience(100, milliseconds(20)) == AskPace::kLateMost);
+  // The rate follows slowly.
+  pace.measure(kStart + milliseconds(40));
+  Ask next;
+  pace.report(kStart + milliseconds(40), next);
+  CHECK((next.rate_kib >= 699 && next.rate_kib <= 700));
+  CHECK(next.lost_cells == 0);
+}
 
 TEST_CASE("a wanted unit is asked for once, and again with growing pauses when it is late") {
   Demand demand({.units = 100, .cells = 2});
