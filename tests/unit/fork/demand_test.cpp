@@ -164,8 +164,8 @@ class Source {
   /// From now on, the sender ends at the first unit of the image that it would send.
   void die() { dies_ = true; }
   const Address& address() const { return address_; }
-  Fetcher::Options fetch_options() const {
-    Fetcher::Options options;
+  SourceOptions fetch_options() const {
+    SourceOptions options;
     options.group = secret_of(1);
     options.from = address_;
     options.own = {kLoopback, 0};
@@ -219,7 +219,7 @@ TEST_CASE("any part of a sender's image is read, also by several threads, and ag
 TEST_CASE("an image of another root is not read, and a sender that has gone is an error") {
   Source source(3 * kUnitBytes);
   SystemClock clock;
-  Fetcher::Options options = source.fetch_options();
+  SourceOptions options = source.fetch_options();
   options.root.bytes.front() ^= std::byte{1};
   const auto wrong = Fetcher::open(options, clock);
   REQUIRE_FALSE(wrong);
@@ -247,7 +247,7 @@ TEST_CASE("reads fail at once while the sender is dead, and its successor serves
   auto source = std::make_unique<Source>(kBytes);
   const Address address = source->address();
   SystemClock clock;
-  Fetcher::Options options = source->fetch_options();
+  SourceOptions options = source->fetch_options();
   options.patience = std::chrono::seconds(1);
   const auto fetcher = Fetcher::open(options, clock);
   REQUIRE(fetcher);
@@ -272,7 +272,7 @@ TEST_CASE("reads fail at once while the sender is dead, and its successor serves
 TEST_CASE("a fetcher of an image of a known length waits for no sender, and finds it later") {
   constexpr std::size_t kBytes = 40 * kUnitBytes;
   auto source = std::make_unique<Source>(kBytes);
-  Fetcher::Options options = source->fetch_options();
+  SourceOptions options = source->fetch_options();
   const Address address = source->address();
   source.reset();  // it ends without receivers
   options.patience = std::chrono::seconds(1);
