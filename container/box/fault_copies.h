@@ -20,9 +20,9 @@ class FaultCopies {
  public:
   explicit FaultCopies(pid_t process) : process_(process) {}
 
-  /// Copies the descriptors that the process has. Drops copies of closed descriptors, unless the
-  /// process is ending. The process is a child of this process that is not reaped yet, so nobody
-  /// else has its pid.
+  /// Copies the descriptors that the process has, a child of this process. Drops copies of closed
+  /// descriptors, unless the process is ending. Must not be called after the child was reaped: its
+  /// pid may then name another process.
   void update();
 
   std::size_t size() const { return copies_.size(); }
