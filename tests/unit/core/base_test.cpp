@@ -9,10 +9,12 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/base/back_off.h"
 #include "core/base/descriptor.h"
+#include "core/base/exec_words.h"
 #include "core/base/file_time.h"
 #include "core/base/lifetime.h"
 #include "core/base/rate_limiter.h"
@@ -126,4 +128,14 @@ TEST_CASE("a range of a file is written and read as a whole, and ends where the 
   errno = 0;
   CHECK_FALSE(write_at(-1, 0, bytes));
   CHECK(errno == EBADF);
+}
+
+TEST_CASE("a command's words end with a null pointer, also when there are none") {
+  const std::vector<std::string> command{"echo", "", "a b"};
+  const std::vector<char*> words = exec_words(command);
+  REQUIRE(words.size() == 4);
+  for (std::size_t i = 0; i < command.size(); ++i) CHECK(std::string(words[i]) == command[i]);
+  CHECK(words.back() == nullptr);
+  const std::vector<std::string> none;
+  CHECK(exec_words(none) == std::vector<char*>{nullptr});
 }
