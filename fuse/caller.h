@@ -3,12 +3,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/process_id.h"
 
 namespace stdchk::mount {
 
@@ -19,9 +19,7 @@ enum class CallerState : std::uint8_t {
   kUnseen,   ///< the process is in another pid namespace, or gone
 };
 
-/// Reads a line of /proc/PID/stat (proc_pid_stat(5)). Field 9 has the flag PF_EXITING (0x4), field
-/// 52 the exit code in the form of waitpid(2). Returns kUnseen for a line that cannot be parsed.
-CallerState parse_process_stat(std::string_view line);
+CallerState state_of_caller(const ProcessState& process);
 
 /// A CallerInspector finds the state of processes behind FLUSH requests.
 ///

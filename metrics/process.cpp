@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
-#include <sstream>
 #include <string>
+
+#include "core/base/process_id.h"
 
 namespace stdchk::metrics {
 namespace {
@@ -34,15 +34,10 @@ std::optional<Memory> memory() {
 /// The start time in seconds since 1970: the host's boot time (/proc/stat) plus field 22 of
 /// /proc/self/stat, which is in ticks.
 std::optional<double> started() {
-  std::ifstream file("/proc/self/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string skipped;
-  for (int field = 3; field < 22; ++field) fields >> skipped;
-  double ticks = 0;
-  if (!(fields >> ticks)) return std::nullopt;
+  std::string text;
+  std::getline(std::ifstream("/proc/self/stat"), text);
+  const auto ticks = static_cast<double>(parse_process_state(text).start_ticks);
+  if (ticks == 0) return std::nullopt;
   std::ifstream of_host("/proc/stat");
   for (std::string word; of_host >> word;) {
     double boot = 0;

@@ -18,6 +18,7 @@
 #include "benefactor/drain/striping.h"
 #include "core/base/limits.h"
 #include "core/base/mutex.h"
+#include "core/base/whole_io.h"
 #include "core/chunk/naming.h"
 
 namespace stdchk::benefactor {
@@ -26,33 +27,11 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kTurnMax = 1s;
 
-bool write_all(int fd, ByteSpan bytes, std::uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      if (written == 0) errno = ENOSPC;
-      return false;
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-    offset += static_cast<std::uint64_t>(written);
-  }
-  return true;
-}
-
 /// False with errno; EIO when the file is shorter.
 bool read_all(int fd, MutableByteSpan bytes, std::uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t got = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      if (got == 0) errno = EIO;
-      return false;
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return true;
+  const ssize_t got = read_at(fd, offset, bytes);
+  if (got >= 0 && got < std::ssize(bytes)) errno = EIO;
+  return got == std::ssize(bytes);
 }
 
 tl::unexpected<Problem> invalid(std::string what) {
@@ -119,7 +98,7 @@ Outcome<void> FileDrainer::write_piece(Writing& writing, std::uint32_t index) {
     return {};
   }
   if (auto waited = wait_for_rate(piece.length, writing.deadline); !waited) return waited;
-  if (!write_all(writing.file.get(), *bytes, piece.file_offset)) {
+  if (!write_at(writing.file.get(), piece.file_offset, *bytes)) {
     return storage_problem("writing", writing.place.path, errno);
   }
   writing.crcs[index] = crc32c(0, *bytes);

@@ -158,20 +158,14 @@ Result<Attributes> BlockingNames::cached_attributes(FileId file) {
     known = engine().metadata().attributes(file);
   }
   if (known.has_value()) return with_session_state(*known);
-  const auto cache = [this](const rpc::Answer& answer) { remember_attributes(answer); };
-  STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}, {}, cache));
+  STDCHK_ASSIGN(const auto reply,
+                ask_for(msg::GetAttributes{{}, file}, {}, put_attributes<msg::GetAttributes>()));
   return with_session_state(reply.attributes);
 }
 
 Result<Attributes> BlockingNames::attributes_fresh(FileId file) {
-  const auto cache = [this, file](const rpc::Answer& answer) {
-    {
-      const Lock lock(engine().shared().mutex);
-      engine().metadata().forget_file(file);
-    }
-    remember_attributes(answer);
-  };
-  STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}, {}, cache));
+  STDCHK_ASSIGN(const auto reply, ask_for(msg::GetAttributes{{}, file}, {},
+                                          put_attributes<msg::GetAttributes>(file)));
   return reply.attributes;
 }
 
@@ -261,13 +255,7 @@ Result<Attributes> BlockingNames::set_attributes(const msg::SetAttributes& chang
     STDCHK_ASSIGN(const auto changed, leased_->set_attributes(change));
     if (changed.has_value()) return *changed;
   }
-  const auto cache = [this](const rpc::Answer& answer) {
-    const auto* changed = reply_to<msg::SetAttributes>(answer);
-    if (changed == nullptr) return;
-    const Lock lock(engine().shared().mutex);
-    engine().metadata().put(changed->attributes);
-  };
-  const auto reply = ask_for(change, {}, cache);
+  const auto reply = ask_for(change, {}, put_attributes<msg::SetAttributes>());
   {
     // A lease may have begun since. The manager may have executed a request that failed.
     const Lock lock(engine().shared().mutex);
@@ -421,14 +409,7 @@ Status BlockingNames::set_xattr(const msg::SetXattr& change) {
   if (leased_ != nullptr && is_access_list(change.name)) {
     STDCHK_TRY(leased_->leave(turn, change.file, change.file));
   }
-  const auto cache = [this, file = change.file](const rpc::Answer& answer) {
-    const auto* changed = reply_to<msg::SetXattr>(answer);
-    const Lock lock(engine().shared().mutex);
-    engine().metadata().forget_file(file);
-    // The cache then refuses answers that the manager gave before the change, and that come late.
-    if (changed != nullptr && changed->attributes.id) engine().metadata().put(changed->attributes);
-  };
-  const auto reply = ask_for(change, {}, cache);
+  const auto reply = ask_for(change, {}, put_attributes<msg::SetXattr>(change.file));
   const Lock lock(engine().shared().mutex);
   engine().leases().file_changed(change.file);
   if (reply.has_value()) return {};

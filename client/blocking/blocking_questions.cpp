@@ -35,13 +35,6 @@ Status BlockingQuestions::wait(Lock& lock, Time until, const std::function<Statu
   }
 }
 
-void BlockingQuestions::remember_attributes(const rpc::Answer& answer) {
-  const auto* now = reply_to<msg::GetAttributes>(answer);
-  if (now == nullptr) return;
-  const Lock lock(engine_->shared().mutex);
-  engine_->metadata().put(now->attributes);
-}
-
 /// The manager executes the requests of a client in order, so the attributes are those after the
 /// change. They come before the answer, which waits for the journal. So the kernel's next question
 /// for the attributes of a changed directory needs no request of its own.
@@ -69,7 +62,7 @@ rpc::Answer BlockingQuestions::ask_and_refresh(msg::Request request,
                   });
     for (const FileId directory : directories) {
       engine_->call(msg::GetAttributes{engine_->client(), directory},
-                    [this](const rpc::Answer& answer) { remember_attributes(answer); });
+                    put_attributes<msg::GetAttributes>());
     }
   }
   MutexLock lock(waiting->mutex);

@@ -65,8 +65,18 @@ class BlockingQuestions : public Filesystem {
   static const typename R::Reply* reply_to(const rpc::Answer& answer) {
     return answer.has_value() ? std::get_if<typename R::Reply>(&*answer) : nullptr;
   }
-  /// An OnAnswer that puts the attributes of a GetAttributes reply into the cache.
-  void remember_attributes(const rpc::Answer& answer);
+  /// Returns an OnAnswer that puts the attributes of a reply to R into the cache. Before, and also on
+  /// an error, it drops the cached attributes of `stale`. Answers that the manager gave earlier, and
+  /// that come later, do not replace the new attributes.
+  template <class R>
+  OnAnswer put_attributes(FileId stale = {}) {
+    return [this, stale](const rpc::Answer& answer) {
+      const auto* reply = reply_to<R>(answer);
+      const Lock lock(engine().shared().mutex);
+      if (stale) engine().metadata().forget_file(stale);
+      if (reply != nullptr && reply->attributes.id) engine().metadata().put(reply->attributes);
+    };
+  }
   /// Asks as this client, and returns the reply that belongs to the type of the request. Also asks
   /// for the attributes of `directories`, which the request changes. The ManagerClient fills in the
   /// number of this client.

@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <utility>
 
 #include "core/base/clock.h"
 #include "core/base/descriptor.h"
 #include "core/base/mutex.h"
+#include "core/base/whole_io.h"
 #include "core/files/drain_directory.h"
 #include "core/objects/object_place.h"
 #include "core/objects/object_store.h"
@@ -30,16 +30,9 @@ class FileBytes final : public DrainedBytes {
  public:
   explicit FileBytes(Descriptor file) : file_(std::move(file)) {}
   Status read(std::uint64_t offset, MutableByteSpan out) const override {
-    std::size_t done = 0;
-    while (done < out.size()) {
-      const ssize_t count = ::pread(file_.get(), out.data() + done, out.size() - done,
-                                    static_cast<off_t>(offset + done));
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return fail_errno("client.drained file");
-      if (count == 0) break;
-      done += static_cast<std::size_t>(count);
-    }
-    if (done < out.size()) return fail(Code::kCorrupt, "client.drained file is short");
+    const ssize_t got = read_at(file_.get(), offset, out);
+    if (got < 0) return fail_errno("client.drained file");
+    if (got < std::ssize(out)) return fail(Code::kCorrupt, "client.drained file is short");
     return {};
   }
 

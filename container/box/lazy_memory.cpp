@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <optional>
 #include <utility>
 
 #include "container/box/fault_copies.h"
@@ -54,9 +55,11 @@ Outcome<void> LazyMemory::link_memory(const std::string& archive) {
 
 void LazyMemory::serve(Duration deadline) {
   const auto began = std::chrono::steady_clock::now();
-  FaultCopies copies;
-  const auto done = criu_.serve_memory(folder_, deadline, cancelled_,
-                                       [&copies](pid_t program) { copies.update(program); });
+  std::optional<FaultCopies> copies;  // kept until the container has ended
+  const auto done = criu_.serve_memory(folder_, deadline, cancelled_, [&copies](pid_t program) {
+    if (!copies) copies.emplace(program);
+    copies->update();
+  });
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - began);
   if (done) log::info("memory was loaded on demand within {} ms", took.count());

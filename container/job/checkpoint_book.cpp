@@ -41,15 +41,28 @@ std::vector<CheckpointBook::Done> CheckpointBook::take_answered(SetId set) {
 
 std::vector<CheckpointBook::Done> CheckpointBook::take_all() {
   auto all = take_answered(std::numeric_limits<SetId>::max());
-  while (auto move = take_move()) all.push_back(std::move(move->done));
+  for (Move& move : moves_) all.push_back(std::move(move.done));
+  moves_.clear();
   return all;
 }
 
-std::optional<CheckpointBook::Move> CheckpointBook::take_move() {
-  if (moves_.empty()) return std::nullopt;
-  Move oldest = std::move(moves_.front());
-  moves_.erase(moves_.begin());
-  return oldest;
+std::optional<CheckpointBook::Move> CheckpointBook::take_move(
+    const std::function<Outcome<void>(NodeId)>& begins) {
+  std::optional<Move> taken;
+  std::vector<std::pair<Done, Outcome<void>>> refused;
+  while (!taken && !moves_.empty()) {
+    Move oldest = std::move(moves_.front());
+    moves_.pop_front();
+    auto begun = begins(oldest.node);
+    if (begun) {
+      taken = std::move(oldest);
+    } else {
+      refused.emplace_back(std::move(oldest.done), std::move(begun));
+    }
+  }
+  // A callback may want another move.
+  for (const auto& [done, why] : refused) done(why);
+  return taken;
 }
 
 }  // namespace stdchk::container

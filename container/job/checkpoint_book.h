@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -66,9 +67,9 @@ class CheckpointBook {
     Done done;
   };
   void want_move(NodeId node, Done done) { moves_.push_back({node, std::move(done)}); }
-  /// Takes out the oldest one.
-  std::optional<Move> take_move();
-  bool has_moves() const { return !moves_.empty(); }
+  /// Takes out the oldest Move that `begins` accepts. Older ones are taken out, too, and answered
+  /// with the problem that `begins` gave.
+  std::optional<Move> take_move(const std::function<Outcome<void>(NodeId)>& begins);
 
  private:
   struct Waiter {
@@ -81,7 +82,7 @@ class CheckpointBook {
   std::vector<CheckpointFigures> figures_;
   bool wanted_ = false;
   std::vector<Waiter> waiting_;
-  std::vector<Move> moves_;
+  std::deque<Move> moves_;
 };
 
 }  // namespace stdchk::container

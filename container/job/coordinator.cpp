@@ -320,12 +320,13 @@ void Coordinator::want_evacuation(const std::string& host, Done done) {
 }
 
 void Coordinator::begin_evacuation() {
-  if (!book_.has_moves() || tells_ > 0 || !job_.running() || job_.storing()) return;
-  auto move = book_.take_move();
-  if (!job_.want_evacuation(reactor_.clock().now(), move->node)) {
-    return move->done(problem(fmt::format("nothing of the job runs on {}, or no other node is left",
-                                          host_of(move->node))));
-  }
+  if (tells_ > 0 || !job_.running() || job_.storing()) return;
+  auto move = book_.take_move([this](NodeId node) -> Outcome<void> {
+    if (job_.want_evacuation(reactor_.clock().now(), node)) return {};
+    return problem(
+        fmt::format("nothing of the job runs on {}, or no other node is left", host_of(node)));
+  });
+  if (!move) return;
   book_.begin();
   book_.add(describe_set());
   book_.wait(job_.saving(), std::move(move->done));

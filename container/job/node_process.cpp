@@ -11,6 +11,7 @@
 #include <csignal>
 #include <utility>
 
+#include "core/base/exec_words.h"
 #include "core/files/log_end.h"
 
 namespace stdchk::container {
@@ -37,9 +38,7 @@ Outcome<NodeProcess> NodeProcess::start(const std::vector<std::string>& command,
   const Descriptor out_write(out[1]);
   const Descriptor errors(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!errors) return problem(errno_text(log));
-  std::vector<char*> words;
-  for (const auto& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  const std::vector<char*> words = exec_words(command);
   const pid_t child = ::fork();
   if (child < 0) return problem(errno_text("fork"));
   if (child == 0) {

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "core/base/descriptor.h"
+#include "core/base/exec_words.h"
 
 namespace stdchk::container {
 namespace {
@@ -131,9 +132,7 @@ Outcome<std::string> run_program(const ProgramCall& call) {
   const std::string& name = call.words.at(0);
   const Descriptor net = open_if_named(call.net_namespace, O_RDONLY);
   if (!net && !call.net_namespace.empty()) return problem(errno_text(call.net_namespace));
-  std::vector<char*> words;
-  for (const auto& word : call.words) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  const std::vector<char*> words = exec_words(call.words);
   Pipes pipes;
   if (!make_pipe(pipes.in_read, pipes.in_write) || !make_pipe(pipes.out_read, pipes.out_write) ||
       !make_pipe(pipes.error_read, pipes.error_write)) {

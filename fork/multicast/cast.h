@@ -52,7 +52,8 @@ Result<SendReport> send(const SendOptions& options, const Manifest& manifest, Cl
 /// The longest image that a receiver accepts without another limit: 128 MiB of digests.
 inline constexpr std::uint64_t kImageBytesMax = std::uint64_t{64} << 30U;
 
-struct ReceiveOptions {
+/// SourceOptions say which image this host wants, and of which sender.
+struct SourceOptions {
   Secret group;
   Address from;    ///< the sender
   Address own;     ///< of the interface; port 0
@@ -62,7 +63,10 @@ struct ReceiveOptions {
   std::uint64_t image_bytes_max = kImageBytesMax;
   Duration patience = std::chrono::seconds(10);  ///< without a cell that this host needs
   bool by_unicast = false;                       ///< does not join the group
-  std::uint32_t lose_permille = 0;               ///< of the datagrams, for tests
+};
+
+struct ReceiveOptions : SourceOptions {
+  std::uint32_t lose_permille = 0;  ///< of the datagrams, for tests
   /// Takes the length, which the root has proven, before write() takes any byte.
   std::function<Status(std::uint64_t image_bytes)> begin;
   /// Takes checked bytes.

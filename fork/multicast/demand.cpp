@@ -8,16 +8,10 @@
 namespace stdchk::multicast {
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr auto kLook = milliseconds(5);
-constexpr auto kMeasure = milliseconds(20);
 /// A unit is asked for again after so many delays, within these bounds.
 constexpr int kLateDelays = 3;
-constexpr auto kLateLeast = milliseconds(20);
-constexpr auto kLateMost = milliseconds(250);
+constexpr auto kLateLeast = std::chrono::milliseconds(20);
 constexpr std::uint32_t kDoublingsMax = 4;
-constexpr auto kAlive = milliseconds(500);
 constexpr auto kOtherTime = std::chrono::seconds(1);
 
 }  // namespace
@@ -47,7 +41,7 @@ bool Demand::needs(std::uint32_t unit, std::uint32_t cell) const {
 }
 
 bool Demand::on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::size_t bytes) {
-  bytes_ += static_cast<double>(bytes);
+  pace_.note_bytes(bytes);
   if (!needs(unit, cell)) return false;
   const auto bit = static_cast<CellMask>(1U << cell);
   const auto found = wanted_.find(unit);
@@ -58,11 +52,7 @@ bool Demand::on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::size
     return other.here == all_cells(options_.cells);
   }
   Wanted& wanted = found->second;
-  // Repeated asks do not measure the delay.
-  if (wanted.here == 0 && wanted.asks == 1) {
-    const Duration took = now - wanted.asked;
-    delay_ = delay_ == Duration{} ? took : delay_ + (took - delay_) / 8;
-  }
+  if (wanted.here == 0 && wanted.asks == 1) pace_.note_delay(now - wanted.asked);
   wanted.here = static_cast<CellMask>(wanted.here | bit);
   wanted.moved = now;
   return wanted.here == all_cells(options_.cells);
@@ -90,9 +80,9 @@ std::vector<std::uint32_t> Demand::drop_old(Time now) {
 }
 
 Duration Demand::patience(const Wanted& wanted) const {
-  const Duration once = std::clamp<Duration>(delay_ * kLateDelays, kLateLeast, kLateMost);
+  const Duration once = pace_.patience(kLateDelays, kLateLeast);
   const std::uint32_t doublings = std::min(std::max(wanted.asks, 1U) - 1, kDoublingsMax);
-  return std::min<Duration>(once * (std::int64_t{1} << doublings), kLateMost);
+  return std::min<Duration>(once * (std::int64_t{1} << doublings), AskPace::kLateMost);
 }
 
 /// Adds units that were not asked for yet, and units that are late.
@@ -104,7 +94,7 @@ void Demand::add_wants(Time now, Ask& ask) {
     if (wanted.asks == 0) {
       wanted.asked = now;
     } else {
-      lost_ += static_cast<std::uint32_t>(std::popcount(absent));
+      pace_.note_lost(static_cast<std::uint32_t>(std::popcount(absent)));
     }
     ++wanted.asks;
     wanted.moved = now;
@@ -118,28 +108,14 @@ void Demand::add_wants(Time now, Ask& ask) {
   }
 }
 
-void Demand::measure(Time now) {
-  if (measured_ == Time{}) measured_ = now;
-  if (now - measured_ < kMeasure) return;
-  const double rate = bytes_ / std::chrono::duration<double>(now - measured_).count();
-  rate_ = rate_ == 0 ? rate : 0.7 * rate_ + 0.3 * rate;
-  bytes_ = 0;
-  measured_ = now;
-}
-
 std::optional<Ask> Demand::next(Time now) {
-  measure(now);
+  pace_.measure(now);
   Ask ask;
   add_wants(now, ask);
-  wake_at_ = now + (wanted_.empty() ? Duration(kAlive) : Duration(kLook));
-  if (ask.wants.empty() && now - asked_ < kAlive) return std::nullopt;
-  asked_ = now;
-  ask.rate_kib = static_cast<std::uint32_t>(std::min(rate_ / 1024.0, 4e9));
-  ask.delay_us = static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(delay_).count());
-  ask.lost_cells = lost_;
+  wake_at_ = now + (wanted_.empty() ? AskPace::kAlive : AskPace::kLook);
+  if (ask.wants.empty() && !pace_.is_silent(now)) return std::nullopt;
+  pace_.report(now, ask);
   ask.by_unicast = options_.by_unicast;
-  lost_ = 0;
   return ask;
 }
 

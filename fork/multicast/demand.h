@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "fork/multicast/ask_pace.h"
 #include "fork/multicast/units.h"
 
 namespace stdchk::multicast {
@@ -68,17 +69,11 @@ class Demand {
 
   Duration patience(const Wanted& wanted) const;
   void add_wants(Time now, Ask& ask);
-  void measure(Time now);
 
   const Options options_;
   std::map<std::uint32_t, Wanted> wanted_;
   std::map<std::uint32_t, Other> others_;
-  Duration delay_{};        ///< from an ask to its first cell
-  std::uint32_t lost_ = 0;  ///< cells, since the last ask
-  double bytes_ = 0;        ///< since measured_
-  double rate_ = 0;         ///< bytes a second
-  Time measured_{};
-  Time asked_{};
+  AskPace pace_;
   Time wake_at_{};
 };
 

@@ -34,16 +34,16 @@ void clear_event(int fd) {
 
 }  // namespace
 
-Fetcher::Fetcher(const Options& options, Descriptor wake, Clock& clock)
+Fetcher::Fetcher(const SourceOptions& options, Descriptor wake, Clock& clock)
     : options_(options), clock_(clock), wake_(std::move(wake)) {}
 
-Result<std::unique_ptr<Fetcher>> Fetcher::make(const Options& options, Clock& clock) {
+Result<std::unique_ptr<Fetcher>> Fetcher::make(const SourceOptions& options, Clock& clock) {
   Descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return fail_errno("multicast.fetch");
   return std::unique_ptr<Fetcher>(new Fetcher(options, std::move(wake), clock));
 }
 
-Result<std::unique_ptr<Fetcher>> Fetcher::open(const Options& options, Clock& clock) {
+Result<std::unique_ptr<Fetcher>> Fetcher::open(const SourceOptions& options, Clock& clock) {
   STDCHK_ASSIGN(std::unique_ptr<Fetcher> made, make(options, clock));
   STDCHK_TRY(made->meet(options.patience));
   STDCHK_TRY(made->read_manifest());
@@ -52,7 +52,7 @@ Result<std::unique_ptr<Fetcher>> Fetcher::open(const Options& options, Clock& cl
   return made;
 }
 
-Result<std::unique_ptr<Fetcher>> Fetcher::open_later(const Options& options,
+Result<std::unique_ptr<Fetcher>> Fetcher::open_later(const SourceOptions& options,
                                                      std::uint64_t image_bytes, Clock& clock) {
   if (image_bytes == 0 || image_bytes > options.image_bytes_max) {
     return fail(Code::kInvalidArgument, "multicast.fetch: not the length of an image");
@@ -86,10 +86,9 @@ Fetcher::~Fetcher() {
 /// Meets the sender, or its successor. A proven manifest stays: the root has proven it.
 Status Fetcher::meet(Duration patience) {
   STDCHK_ASSIGN(Socket socket, Socket::open(options_.own, 1));
-  auto met = std::make_unique<Meeting>(
-      Meeting::Options{options_.group, options_.from, options_.own, options_.image_bytes_max,
-                       patience, options_.by_unicast},
-      std::move(socket), clock_);
+  SourceOptions options = options_;
+  options.patience = patience;
+  auto met = std::make_unique<Meeting>(options, std::move(socket), clock_);
   STDCHK_TRY(met->meet());
   if (image_bytes_ == 0) set_length(met->offer().image_bytes);
   if (met->offer().image_bytes != image_bytes_) {

@@ -37,22 +37,12 @@ class Fetcher {
  public:
   static constexpr std::size_t kUnitsKept = 2048;
 
-  struct Options {
-    Secret group;
-    Address from;    ///< the sender
-    Address own;     ///< of the interface; port 0
-    ChunkName root;  ///< of the manifest, by which every byte is checked
-    std::uint64_t image_bytes_max = kImageBytesMax;
-    Duration patience = std::chrono::seconds(10);
-    bool by_unicast = false;  ///< does not join the group
-  };
-
   /// Meets the sender, and reads the digests. `clock` must outlive the result.
   /// Errors: kDeadline: no sender answers. kCorrupt: the sender has another root.
-  static Result<std::unique_ptr<Fetcher>> open(const Options& options, Clock& clock);
+  static Result<std::unique_ptr<Fetcher>> open(const SourceOptions& options, Clock& clock);
   /// Makes a Fetcher for an image of a known length, and waits for nobody: its thread meets the
   /// sender. `clock` must outlive the result.
-  static Result<std::unique_ptr<Fetcher>> open_later(const Options& options,
+  static Result<std::unique_ptr<Fetcher>> open_later(const SourceOptions& options,
                                                      std::uint64_t image_bytes, Clock& clock);
   ~Fetcher();
   Fetcher(const Fetcher&) = delete;
@@ -78,8 +68,8 @@ class Fetcher {
     std::optional<Error> failed;
   };
 
-  Fetcher(const Options& options, Descriptor wake, Clock& clock);
-  static Result<std::unique_ptr<Fetcher>> make(const Options& options, Clock& clock);
+  Fetcher(const SourceOptions& options, Descriptor wake, Clock& clock);
+  static Result<std::unique_ptr<Fetcher>> make(const SourceOptions& options, Clock& clock);
   void start();
   void set_length(std::uint64_t image_bytes);
   Status meet(Duration patience);
@@ -93,7 +83,7 @@ class Fetcher {
   void drop_oldest() STDCHK_REQUIRES(mutex_);
   void copy(std::uint64_t offset, MutableByteSpan out) const STDCHK_REQUIRES(mutex_);
 
-  const Options options_;
+  const SourceOptions options_;
   Clock& clock_;
   const Descriptor wake_;          ///< eventfd: a read() wants a unit, or the end has come
   std::uint64_t image_bytes_ = 0;  ///< set before the thread starts

@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/limits.h"
 #include "core/base/log.h"
+#include "core/base/whole_io.h"
 #include "core/chunk/naming.h"
 #include "core/files/pool_files.h"
 #include "core/runtime/daemon.h"
@@ -45,14 +46,9 @@ Outcome<Secret> group_of(const Settings& settings) {
 }
 
 Status read_all(int file, std::uint64_t offset, MutableByteSpan out) {
-  while (!out.empty()) {
-    const ssize_t got = ::pread(file, out.data(), out.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno("read");
-    if (got == 0) return fail(Code::kCorrupt, "read: the file has become shorter");
-    out = out.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
-  }
+  const ssize_t got = read_at(file, offset, out);
+  if (got < 0) return fail_errno("read");
+  if (got < std::ssize(out)) return fail(Code::kCorrupt, "read: the file has become shorter");
   return {};
 }
 
@@ -135,10 +131,7 @@ int receive_file(const Settings& settings) {
     return fail_errno("write");
   };
   options.write = [&](std::uint64_t offset, ByteSpan bytes) -> Status {
-    const ssize_t written =
-        ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written == static_cast<ssize_t>(bytes.size())) return {};
-    return fail_errno("write");
+    return write_at(file.get(), offset, bytes) ? Status() : fail_errno("write");
   };
   options.read = [&](std::uint64_t offset, MutableByteSpan out) {
     return read_all(file.get(), offset, out);

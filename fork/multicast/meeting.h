@@ -8,7 +8,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
-#include "core/crypto/secret.h"
+#include "fork/multicast/cast.h"
 #include "fork/multicast/manifest.h"
 #include "fork/multicast/messages.h"
 #include "fork/multicast/sockets.h"
@@ -22,18 +22,10 @@ namespace stdchk::multicast {
 /// Errors: kDeadline: no sender answers. kTooLarge: the image is longer than the receiver takes.
 class Meeting {
  public:
-  struct Options {
-    Secret group;
-    Address from;  ///< the sender
-    Address own;   ///< of the interface; port 0
-    std::uint64_t image_bytes_max = 0;
-    Duration patience{};
-    bool by_unicast = false;  ///< does not join the group
-  };
   /// Takes a datagram of a member of the group.
   using Take = std::function<Status(const Opened& opened, const Address& from, std::size_t bytes)>;
 
-  Meeting(const Options& options, Socket socket, Clock& clock)
+  Meeting(const SourceOptions& options, Socket socket, Clock& clock)
       : options_(options), clock_(clock), socket_(std::move(socket)), datagrams_(options.group) {}
 
   /// Says hello until the offer comes. Then joins the group, and waits for a probe.
@@ -59,7 +51,7 @@ class Meeting {
   Status take_offer(const Offer& offer, std::uint64_t sender);
   void try_group();
 
-  const Options options_;
+  const SourceOptions options_;
   Clock& clock_;
   Socket socket_;
   std::optional<Socket> group_;

@@ -34,9 +34,7 @@ class Receiving {
   Receiving(const ReceiveOptions& options, Socket socket, Clock& clock)
       : options_(options),
         clock_(clock),
-        meeting_({options.group, options.from, options.own, options.image_bytes_max,
-                  options.patience, options.by_unicast},
-                 std::move(socket), clock),
+        meeting_(options, std::move(socket), clock),
         prng_(meeting_.datagrams().id()) {}
 
   Result<ReceiveReport> run() {

@@ -10,16 +10,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kLook = milliseconds(5);
-constexpr auto kMeasure = milliseconds(20);
 /// A unit is late behind its neighbours after this many delays, within these bounds.
 constexpr int kLateDelays = 2;
 constexpr auto kLateLeast = milliseconds(10);
-constexpr auto kLateMost = milliseconds(250);
 /// Nothing came at all.
 constexpr auto kSilence = milliseconds(300);
-/// An ask is sent at least this often, so that the sender knows of this receiver.
-constexpr auto kAlive = milliseconds(500);
 /// Asks are sent in batches of at least so many units, but at the end.
 constexpr std::uint32_t kBatch = 32;
 constexpr double kWindowSeconds = 0.03;
@@ -63,7 +58,7 @@ bool Receiver::is_present(const Unit& unit) const {
 
 bool Receiver::on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::size_t bytes) {
   if (unit >= units_.size() || cell >= options_.cells) return false;
-  bytes_ += static_cast<double>(bytes);
+  pace_.note_bytes(bytes);
   moved_ = now;
   Unit& found = units_[unit];
   if (!needs(unit, cell)) {
@@ -72,8 +67,7 @@ bool Receiver::on_cell(Time now, std::uint32_t unit, std::uint32_t cell, std::si
   }
   if (found.here == 0 && found.asked == Time{}) ++unasked_;
   if (found.here == 0 && found.asked != Time{} && !found.again) {
-    const Duration took = now - found.asked;
-    delay_ = delay_ == Duration{} ? took : delay_ + (took - delay_) / 8;
+    pace_.note_delay(now - found.asked);
   }
   found.here = static_cast<CellMask>(found.here | (1U << cell));
   found.moved = now;
@@ -103,14 +97,10 @@ void Receiver::reject(std::uint32_t unit) {
   found.moved = Time{};  // at once
 }
 
-Duration Receiver::patience() const {
-  return std::clamp<Duration>(delay_ * kLateDelays, kLateLeast, kLateMost);
-}
-
 /// Returns the number of units that arrive in 30 ms. More asks would wait at the sender and hide
 /// losses.
 std::uint32_t Receiver::window() const {
-  const double units = rate_ * kWindowSeconds / static_cast<double>(kUnitBytes);
+  const double units = pace_.rate() * kWindowSeconds / static_cast<double>(kUnitBytes);
   return std::clamp(static_cast<std::uint32_t>(std::min(units, 1e6)),
                     std::min(kWindowLeast, options_.window), options_.window);
 }
@@ -129,19 +119,20 @@ void Receiver::add_want(Ask& ask, std::uint32_t unit, CellMask cells) const {
 /// Adds units whose cells are late.
 void Receiver::ask_again(Time now, Ask& ask) {
   const bool silent = now - moved_ > kSilence;
+  const Duration patience = pace_.patience(kLateDelays, kLateLeast);
   for (std::uint32_t step = low_; step < next_; ++step) {
     if (ask.wants.size() >= Ask::kWantsMax) return;
     Unit& unit = units_[index(step)];
     if (is_present(unit)) continue;
     // At the end no later unit can tell.
-    const bool passed = (step < newest_ || next_ == units_.size()) && now - unit.moved > patience();
+    const bool passed = (step < newest_ || next_ == units_.size()) && now - unit.moved > patience;
     const bool late = silent && now - unit.moved > kSilence;
     if (!passed && !late) continue;
     const auto absent = static_cast<CellMask>(all_cells(options_.cells) & ~unit.here);
     const auto lost = static_cast<std::uint32_t>(std::popcount(absent));
     // A rejected unit was not lost on the way.
     if (unit.moved != Time{}) {
-      lost_ += lost;
+      pace_.note_lost(lost);
       counts_.lost_cells += lost;
     }
     unit.moved = now;
@@ -166,35 +157,24 @@ void Receiver::ask_on(Time now, Ask& ask) {
 }
 
 std::optional<Ask> Receiver::next(Time now) {
-  if (moved_ == Time{}) moved_ = measured_ = now;
-  if (now - measured_ >= kMeasure) {
-    const double seconds = std::chrono::duration<double>(now - measured_).count();
-    const double rate = bytes_ / seconds;
-    rate_ = rate_ == 0 ? rate : 0.7 * rate_ + 0.3 * rate;
-    bytes_ = 0;
-    measured_ = now;
-  }
+  if (moved_ == Time{}) moved_ = now;
+  pace_.measure(now);
   Ask ask;
   if (done()) {
-    wake_at_ = now + kAlive;
-    if (reported_done_ && now - asked_ < kAlive) return std::nullopt;
+    wake_at_ = now + AskPace::kAlive;
+    if (reported_done_ && !pace_.is_silent(now)) return std::nullopt;
     reported_done_ = ask.done = true;
   } else {
-    if (now - looked_ >= kLook) {
+    if (now - looked_ >= AskPace::kLook) {
       looked_ = now;
       ask_again(now, ask);
     }
     ask_on(now, ask);
-    wake_at_ = now + kLook;
-    if (ask.wants.empty() && now - asked_ < kAlive) return std::nullopt;
+    wake_at_ = now + AskPace::kLook;
+    if (ask.wants.empty() && !pace_.is_silent(now)) return std::nullopt;
   }
-  asked_ = now;
-  ask.rate_kib = static_cast<std::uint32_t>(std::min(rate_ / 1024.0, 4e9));
-  ask.delay_us = static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(delay_).count());
-  ask.lost_cells = lost_;
+  pace_.report(now, ask);
   ask.by_unicast = options_.by_unicast;
-  lost_ = 0;
   ++counts_.asks;
   return ask;
 }

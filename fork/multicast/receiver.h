@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "fork/multicast/ask_pace.h"
 #include "fork/multicast/units.h"
 
 namespace stdchk::multicast {
@@ -75,7 +76,6 @@ class Receiver {
   /// The unit that is asked for at that step, and back.
   std::uint32_t index(std::uint32_t step) const;
   std::uint32_t step_of(std::uint32_t unit) const;
-  Duration patience() const;
   std::uint32_t window() const;
   bool is_present(const Unit& unit) const;
 
@@ -87,13 +87,8 @@ class Receiver {
   std::uint32_t flying_ = 0;   ///< asked for, not whole
   std::uint32_t unasked_ = 0;  ///< not asked for, here in part
   std::uint32_t accepted_ = 0;
-  std::uint32_t lost_ = 0;  ///< cells, since the last ask
-  Duration delay_{};        ///< from an ask to its first cell
-  Time measured_{};
-  double bytes_ = 0;  ///< since measured_
-  double rate_ = 0;   ///< bytes a second
+  AskPace pace_;
   Time looked_{};
-  Time asked_{};
   Time moved_{};
   Time wake_at_{};
   bool reported_done_ = false;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kBeginning = "cast://";
 
-Result<multicast::Fetcher::Options> options_of(const CastPlace& place, const std::string& name) {
+Result<multicast::SourceOptions> options_of(const CastPlace& place, const std::string& name) {
   if (!place.group) {
     return fail(Code::kConfig, "pager.cast: stdchk-pager was started without --cast-secret-file");
   }
@@ -21,7 +21,7 @@ Result<multicast::Fetcher::Options> options_of(const CastPlace& place, const std
   if (!from || !root) {
     return fail(Code::kInvalidArgument, "pager.cast: not cast://ADDRESS:PORT/ROOT");
   }
-  multicast::Fetcher::Options options;
+  multicast::SourceOptions options;
   options.group = *place.group;
   options.from = *from;
   options.own = place.own;
@@ -36,7 +36,7 @@ bool CastSource::is_name(std::string_view name) {
 }
 
 Result<std::shared_ptr<CastSource>> CastSource::open(const CastPlace& place, std::string name) {
-  STDCHK_ASSIGN(const multicast::Fetcher::Options options, options_of(place, name));
+  STDCHK_ASSIGN(const multicast::SourceOptions options, options_of(place, name));
   const std::shared_ptr<CastSource> made(new CastSource(std::move(name)));
   STDCHK_ASSIGN(made->fetcher_, multicast::Fetcher::open(options, made->clock_));
   return made;
@@ -44,7 +44,7 @@ Result<std::shared_ptr<CastSource>> CastSource::open(const CastPlace& place, std
 
 Result<std::shared_ptr<CastSource>> CastSource::reopen(const CastPlace& place, std::string name,
                                                        std::uint64_t image_bytes) {
-  STDCHK_ASSIGN(const multicast::Fetcher::Options options, options_of(place, name));
+  STDCHK_ASSIGN(const multicast::SourceOptions options, options_of(place, name));
   const std::shared_ptr<CastSource> made(new CastSource(std::move(name)));
   STDCHK_ASSIGN(made->fetcher_, multicast::Fetcher::open_later(options, image_bytes, made->clock_));
   return made;

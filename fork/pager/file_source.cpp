@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <iterator>
+
+#include "core/base/whole_io.h"
 
 namespace stdchk::pager {
 
@@ -25,13 +27,10 @@ Result<std::shared_ptr<FileSource>> FileSource::create(Descriptor file, std::str
 }
 
 Status FileSource::read(std::uint64_t offset, MutableByteSpan out) {
-  while (!out.empty()) {
-    const ssize_t got = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno("pager.source");
-    if (got == 0) return fail(Code::kCorrupt, "pager.source: the file has become shorter");
-    out = out.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
+  const ssize_t got = read_at(file_.get(), offset, out);
+  if (got < 0) return fail_errno("pager.source");
+  if (got < std::ssize(out)) {
+    return fail(Code::kCorrupt, "pager.source: the file has become shorter");
   }
   return {};
 }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/base/mutex.h"
+#include "core/base/whole_io.h"
 
 namespace stdchk::pager {
 namespace {
@@ -233,15 +234,8 @@ Status Image::read(const BlockRange& range, Piece& piece) {
   const std::uint64_t bytes = std::min(room, size_bytes_ - offset);
   STDCHK_TRY(source_->read(offset, MutableByteSpan(piece).first(bytes)));
   std::memset(piece.data() + bytes, 0, room - bytes);
-  std::uint64_t done = 0;
-  while (done < room) {
-    const ssize_t written = ::pwrite(memory_.get(), piece.data() + done, room - done,
-                                     static_cast<off_t>(offset + done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return fail_errno("pager.memory");
-    done += static_cast<std::uint64_t>(written);
-  }
-  return {};
+  const bool done = write_at(memory_.get(), offset, ByteSpan(piece).first(room));
+  return done ? Status() : fail_errno("pager.memory");
 }
 
 void Image::forget(std::uint64_t clone) {

@@ -16,6 +16,7 @@
 
 #include "core/base/back_off.h"
 #include "core/base/log.h"
+#include "core/base/whole_io.h"
 #include "core/base/zero_bytes.h"
 #include "fork/pager/stdchk_map.h"
 #include "fork/process/image_file.h"
@@ -56,13 +57,8 @@ int write_pages(int file, const std::string& bytes, std::uint64_t offset) {
     std::size_t end = at;
     while (end < bytes.size() && !is_zero(std::as_bytes(std::span(bytes).subspan(end, kPage))))
       end += kPage;
-    for (std::size_t done = at; done < end;) {
-      const ssize_t n =
-          ::pwrite(file, bytes.data() + done, end - done, static_cast<off_t>(offset + done));
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return n < 0 ? errno : EIO;
-      done += static_cast<std::size_t>(n);
-    }
+    const auto pages = std::as_bytes(std::span(bytes).subspan(at, end - at));
+    if (!write_at(file, offset + at, pages)) return errno;
     at = end + kPage;
   }
   return 0;
@@ -215,13 +211,11 @@ Status ImageReader::read_at(std::uint64_t offset, char* to, std::size_t bytes) c
     const ssize_t n = ::process_vm_readv(::getpid(), &local, 1, &mapped, 1, 0);
     return n == static_cast<ssize_t>(bytes) ? Status() : fail_errno("fork.image.mapped");
   }
-  for (std::size_t done = 0; done < bytes;) {
-    const ssize_t n =
-        ::pread(file_.get(), to + done, bytes - done, static_cast<off_t>(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail_errno("fork.image.read");
-    if (n == 0) return fail(Code::kCorrupt, "fork.image.read: the image is shorter");
-    done += static_cast<std::size_t>(n);
+  const ssize_t n =
+      stdchk::read_at(file_.get(), offset, std::as_writable_bytes(std::span(to, bytes)));
+  if (n < 0) return fail_errno("fork.image.read");
+  if (n < static_cast<ssize_t>(bytes)) {
+    return fail(Code::kCorrupt, "fork.image.read: the image is shorter");
   }
   return {};
 }

@@ -83,7 +83,7 @@ Outcome<void> RemoteClones::start(Host& host) {
   // Word by word: a remote shell joins them, a batch system's command does not split them.
   for (std::string& word : split(parts_.program, ' ')) words.push_back(std::move(word));
   words.emplace_back("--serve-ticket");
-  host.shell = spawn(std::move(words), their_in.get(), their_out.get());
+  host.shell = spawn(words, their_in.get(), their_out.get());
   if (host.shell < 0)
     return problem(fmt::format("{}: {}", parts_.remote_shell, std::strerror(errno)));
   host.channel = std::make_unique<HostChannel>(

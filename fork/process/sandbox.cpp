@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/exec_words.h"
 #include "core/base/log.h"
 #include "fork/process/sandbox_protocol.h"
 
@@ -96,10 +97,7 @@ Status Sandbox::start() {
                                  parts_.sockets_at.empty() ? parts_.sockets : parts_.sockets_at,
                                  parts_.host_name};
   words.insert(words.end(), parents_.begin(), parents_.end());
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = exec_words(words);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, theirs.get(), kControlInChild);

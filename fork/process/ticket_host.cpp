@@ -14,6 +14,7 @@
 #include <fstream>
 #include <utility>
 
+#include "core/base/exec_words.h"
 #include "core/base/log.h"
 #include "core/files/log_end.h"
 #include "fork/process/image_file.h"
@@ -187,29 +188,26 @@ void TicketHost::restore(std::string_view frame) {
   if (!outer_->first_process()->is_alive()) return lost("The namespaces have ended.");
   const std::string socket = ticket_.socket;
   const std::string image = socket.substr(0, socket.rfind('/')) + "/image";
-  std::vector<std::string> words{"nsenter",
-                                 fmt::format("--target={}", outer_->first_process()->pid()),
-                                 "--mount",
-                                 "--pid",
-                                 "--ipc",
-                                 "--uts",
-                                 "--net",
-                                 "--",
-                                 parts_.criu,
-                                 "restore",
-                                 "-D",
-                                 image,
-                                 "-o",
-                                 "restore.log",
-                                 "-v2",
-                                 "--manage-cgroups=ignore",
-                                 "--restore-detached",
-                                 "--pidfile",
-                                 "pid"};
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<std::string> words{"nsenter",
+                                       fmt::format("--target={}", outer_->first_process()->pid()),
+                                       "--mount",
+                                       "--pid",
+                                       "--ipc",
+                                       "--uts",
+                                       "--net",
+                                       "--",
+                                       parts_.criu,
+                                       "restore",
+                                       "-D",
+                                       image,
+                                       "-o",
+                                       "restore.log",
+                                       "-v2",
+                                       "--manage-cgroups=ignore",
+                                       "--restore-detached",
+                                       "--pidfile",
+                                       "pid"};
+  const std::vector<char*> argv = exec_words(words);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/base/descriptor.h"
+#include "core/base/exec_words.h"
 #include "core/base/log.h"
 
 namespace stdchk::fork {
@@ -43,11 +44,8 @@ bool read_all(int fd, std::string& out) {
 
 }  // namespace
 
-pid_t spawn(std::vector<std::string> words, int in, int out) {
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+pid_t spawn(const std::vector<std::string>& words, int in, int out) {
+  const std::vector<char*> argv = exec_words(words);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   if (in >= 0) posix_spawn_file_actions_adddup2(&actions, in, 0);
@@ -59,14 +57,14 @@ pid_t spawn(std::vector<std::string> words, int in, int out) {
   return error == 0 ? pid : -1;
 }
 
-Outcome<std::string> output_of(std::vector<std::string> words) {
+Outcome<std::string> output_of(const std::vector<std::string>& words) {
   const std::string name = words[0];
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return problem(name + ": no pipe");
   const Descriptor reading(pipe[0]);
   Descriptor writing(pipe[1]);
   const Descriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const pid_t pid = spawn(std::move(words), nothing.get(), pipe[1]);
+  const pid_t pid = spawn(words, nothing.get(), pipe[1]);
   if (pid < 0) return problem(fmt::format("{} cannot be started: {}.", name, std::strerror(errno)));
   writing = Descriptor();
   std::string said;

@@ -13,11 +13,11 @@ namespace stdchk::fork {
 
 /// Starts a program with `in` and `out` as its standard input and output; -1 means the standard
 /// input or output of this process. Returns the process id, or -1 with errno.
-pid_t spawn(std::vector<std::string> words, int in, int out);
+pid_t spawn(const std::vector<std::string>& words, int in, int out);
 
 /// Runs a program and returns its standard output. Ends the program after 10 s. Errors: a sentence
 /// with the program's own message.
-Outcome<std::string> output_of(std::vector<std::string> words);
+Outcome<std::string> output_of(const std::vector<std::string>& words);
 
 /// A ProgramAllocator asks a site's own program, which is run for each of three calls:
 ///

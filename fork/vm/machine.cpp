@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/exec_words.h"
 #include "core/files/log_end.h"
 
 namespace stdchk::fork::vm {
@@ -49,11 +50,8 @@ Outcome<Machine> Machine::start(const QemuCommand& command, const Place& place) 
     return problem(fmt::format("{}: {}", what, std::strerror(errno)));
   };
   if (::mkdir(place.folder.c_str(), 0700) != 0) return failed(place.folder);
-  std::vector<std::string> words = command.at(place);
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<std::string> words = command.at(place);
+  const std::vector<char*> argv = exec_words(words);
   std::vector<char*> environment;
   environment.reserve(place.environment.size() + 1);
   for (const std::string& name : place.environment)

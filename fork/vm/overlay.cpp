@@ -13,15 +13,13 @@
 #include <vector>
 
 #include "core/base/descriptor.h"
+#include "core/base/exec_words.h"
 
 namespace stdchk::fork::vm {
 
 Outcome<std::string> qemu_img(std::vector<std::string> words) {
   words.insert(words.begin(), "qemu-img");
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = exec_words(words);
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return problem("qemu-img: no pipe");
   const Descriptor reading(pipe[0]);

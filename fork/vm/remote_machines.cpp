@@ -77,7 +77,7 @@ void RemoteMachines::start(const Wanted& wanted, const std::string& image) {
     words.push_back("--pager=" + parts_.image.pager);
     words.push_back("--pool-path=" + parts_.image.pool_path + image.substr(image.rfind('/')));
   }
-  clone.shell = spawn(std::move(words), their_in.get(), their_out.get());
+  clone.shell = spawn(words, their_in.get(), their_out.get());
   if (clone.shell < 0)
     return end(clone, End::kFailed, 0, fmt::format("{}: {}", parts_.shell, std::strerror(errno)));
   ::fcntl(clone.out.get(), F_SETFL, O_NONBLOCK);

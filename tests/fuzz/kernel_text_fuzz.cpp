@@ -24,15 +24,15 @@ void check_numbers(const std::string& text) {
 /// The reader sees whether a program was killed, regardless of its name.
 void check_caller(const std::string& text) {
   using mount::CallerState;
-  (void)mount::parse_process_stat(text);
+  (void)parse_process_state(text);
   for (const bool killed : {false, true}) {
     std::string line = "12 (" + text + ")";
     for (int field = 3; field <= 52; ++field) {
       line += field == 9 ? " 4" : field == 52 && killed ? " 9" : " 0";
     }
     const CallerState wanted = killed ? CallerState::kKilled : CallerState::kRunning;
-    STDCHK_ASSERT(mount::parse_process_stat(line) == wanted);
-    STDCHK_ASSERT(mount::parse_process_stat(line + "\n") == wanted);
+    STDCHK_ASSERT(mount::state_of_caller(parse_process_state(line)) == wanted);
+    STDCHK_ASSERT(mount::state_of_caller(parse_process_state(line + "\n")) == wanted);
   }
 }
 

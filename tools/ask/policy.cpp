@@ -42,7 +42,7 @@ std::string shown_value(const Policy& policy, PolicyKey key) {
   return format_value({key, policy.get(key)});
 }
 
-int print_policy(client::Filesystem& filesystem, FileId file, const RulesInForce& rules,
+int print_policy(client::Filesystem& filesystem, FileId file, const client::RulesInForce& rules,
                  bool json) {
   const auto policy = filesystem.policy(file);
   if (!policy) return complain(describe(policy.error()));
@@ -125,7 +125,8 @@ int suggest(const PolicyOptions& options) {
 
 /// Warns of rules without effect on the present files, and of sets that can never be complete. The
 /// change has been made: a failure to look at the files is no error.
-void warn_of_faults(const Located& located, const RulesInForce& rules, const std::string& path) {
+void warn_of_faults(const Located& located, const client::RulesInForce& rules,
+                    const std::string& path) {
   const auto faults =
       faults_of_sets(*located.filesystem, located.path, located.attributes.id, rules);
   if (!faults) return;

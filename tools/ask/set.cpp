@@ -11,6 +11,7 @@
 #include "tools/ask/set_folders.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
+#include "tools/base/folder_rules.h"
 #include "tools/base/set_names.h"
 #include "tools/base/show.h"
 
@@ -34,7 +35,7 @@ std::string images_text(const msg::ListSets::Entry& set, std::uint64_t wanted) {
 /// Returns the names of the sets in the folder of which a non-empty image is there. The image may
 /// not count, because another start of the application has written it.
 Result<std::set<std::string>> find_sets(client::Filesystem& filesystem, FileId folder,
-                                        const RulesInForce& rules) {
+                                        const client::RulesInForce& rules) {
   std::set<std::string> names;
   if (value_of(rules, "set") == "directory") return names;
   const SetNaming naming = naming_of(rules);

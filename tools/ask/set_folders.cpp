@@ -10,6 +10,7 @@
 #include "core/policy/name_patterns.h"
 #include "tools/ask/set_faults.h"
 #include "tools/ask/suggest.h"
+#include "tools/base/folder_rules.h"
 
 namespace stdchk::tools {
 namespace {
@@ -25,7 +26,7 @@ constexpr auto kNoSeries = static_cast<std::size_t>(-1);
 struct Next {
   FileId folder;
   std::string path;
-  RulesInForce rules;
+  client::RulesInForce rules;
   std::size_t series = kNoSeries;  ///< number of the folder whose rule `series` is in force
 };
 
@@ -34,7 +35,7 @@ std::string join(const std::string& path, const std::string& name) {
 }
 
 /// Returns true for a directory that is a set by the rules of the folders above.
-bool is_set(const std::string& path, const RulesInForce& rules) {
+bool is_set(const std::string& path, const client::RulesInForce& rules) {
   const auto kind = rules.find("set");
   if (kind == rules.end() || kind->second.is_own || kind->second.value != "directory") return false;
   return NamePatterns(value_of(rules, "set-names")).match(path.substr(path.rfind('/') + 1));
@@ -78,7 +79,7 @@ class Walk {
   Outcome<void> examine(Next& at, std::vector<Next>& todo) {
     const auto policy = filesystem_.policy(at.folder);
     if (!policy) return failed(at.path, policy.error());
-    const auto own = own_rules(filesystem_, at.folder);
+    const auto own = client::own_rules(filesystem_, at.folder);
     if (!own) return failed(at.path, own.error());
     for (auto& [key, rule] : at.rules) rule.is_own = false;
     for (const auto& [key, rule] : *own) at.rules[key] = rule;
@@ -172,7 +173,7 @@ class Walk {
 /// a marker or a pointer need these names.
 Outcome<void> look_into_sets(client::Filesystem& filesystem,
                              const std::map<std::string, FileId>& directories,
-                             const RulesInForce& rules, FolderNames& names) {
+                             const client::RulesInForce& rules, FolderNames& names) {
   if (value_of(rules, "set") != "directory") return {};
   if (value_of(rules, "marker").empty() && value_of(rules, "pointer").empty()) return {};
   const NamePatterns sets(value_of(rules, "set-names"));
@@ -191,7 +192,7 @@ Outcome<void> look_into_sets(client::Filesystem& filesystem,
 
 Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
                                                  const std::string& path, FileId folder,
-                                                 const RulesInForce& rules) {
+                                                 const client::RulesInForce& rules) {
   if (is_set(path, rules)) return std::vector<std::string>();
   SetFolder seen;
   const auto policy = filesystem.policy(folder);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "client/api/filesystem.h"
-#include "tools/base/folder_rules.h"
+#include "client/api/folder_rules.h"
 #include "tools/base/problem.h"
 
 namespace stdchk::tools {
@@ -13,7 +13,7 @@ namespace stdchk::tools {
 /// force there. Skips a folder that is a set by the rules of its parent folders.
 Outcome<std::vector<std::string>> faults_of_sets(client::Filesystem& filesystem,
                                                  const std::string& path, FileId folder,
-                                                 const RulesInForce& rules);
+                                                 const client::RulesInForce& rules);
 
 /// Returns the path of the set (a directory) that is the folder at `path`, or contains it; empty:
 /// there is no such set. Cost: some requests for each folder of the path.

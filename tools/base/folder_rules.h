@@ -10,16 +10,12 @@
 
 namespace stdchk::tools {
 
-using client::own_rules;
-using client::RuleInForce;
-using client::RulesInForce;
-
 /// Returns the rules in force for the folder at `path`, which is relative to the pool's root. A key
 /// without a rule is absent. Cost: two requests for each folder of the path.
-Outcome<RulesInForce> find_rules(client::Filesystem& filesystem, const std::string& path);
+Outcome<client::RulesInForce> find_rules(client::Filesystem& filesystem, const std::string& path);
 /// Returns the value of a rule; empty without the rule. It refers to `rules`.
-std::string_view value_of(const RulesInForce& rules, std::string_view key);
+std::string_view value_of(const client::RulesInForce& rules, std::string_view key);
 /// Returns how names of images are read where `rules` are in force and sets are no directories.
-SetNaming naming_of(const RulesInForce& rules);
+SetNaming naming_of(const client::RulesInForce& rules);
 
 }  // namespace stdchk::tools

@@ -17,6 +17,7 @@
 #include <fstream>
 #include <thread>
 
+#include "core/base/exec_words.h"
 #include "core/base/units.h"
 
 extern char** environ;
@@ -114,10 +115,7 @@ class Spawn {
   void leave_folder() { posix_spawn_file_actions_addchdir_np(&actions_, "/"); }
   void duplicate(int from, int to) { posix_spawn_file_actions_adddup2(&actions_, from, to); }
   Outcome<pid_t> run(const std::vector<std::string>& command) {
-    std::vector<char*> words;
-    words.reserve(command.size() + 1);
-    for (const auto& word : command) words.push_back(const_cast<char*>(word.c_str()));
-    words.push_back(nullptr);
+    const std::vector<char*> words = exec_words(command);
     pid_t pid = 0;
     const int code = posix_spawnp(&pid, words[0], &actions_, &attributes_, words.data(), environ);
     if (code != 0) return problem("{} cannot be started: {}", command[0], std::strerror(code));

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "client/api/folder_rules.h"
 #include "core/files/drain_directory.h"
 #include "core/objects/object_place.h"
 #include "core/policy/image_name.h"
@@ -34,7 +35,7 @@ struct Place {
   std::string path;
   FileId folder;
   Policy policy;
-  RulesInForce rules;
+  client::RulesInForce rules;
 
   bool by_directory() const { return value_of(rules, "set") == "directory"; }
 };
@@ -247,13 +248,13 @@ void drop_link(const DrainFolder& folder, const std::set<std::string>& removed) 
 /// Returns the settings in force for a folder. `above`: the rules in force by path, of all folders
 /// that the walk has passed.
 Outcome<Place> place_of(client::Filesystem& filesystem, const std::string& path, FileId folder,
-                        std::map<std::string, RulesInForce>& above) {
+                        std::map<std::string, client::RulesInForce>& above) {
   Place place{path, folder, {}, {}};
   const auto policy = filesystem.policy(folder);
   if (!policy) return failed(path, policy.error());
   place.policy = policy->effective;
   if (!path.empty()) place.rules = above[fs::path(path).parent_path().string()];
-  const auto own = own_rules(filesystem, folder);
+  const auto own = client::own_rules(filesystem, folder);
   if (!own) return failed(path, own.error());
   for (const auto& [key, rule] : *own) place.rules[key] = rule;
   above[path] = place.rules;
@@ -270,7 +271,7 @@ Outcome<Cleared> clear_sets(const PoolRecord& pool) {
   Cleared cleared;
   cleared.drain_directory = (*filesystem)->config().drain_directory;
   Outcome<void> done;
-  std::map<std::string, RulesInForce> rules;
+  std::map<std::string, client::RulesInForce> rules;
   auto walked =
       walk(**filesystem, "", *root, [&](const std::string& path, const Attributes& attributes) {
         if (attributes.type != FileType::kDirectory) return true;

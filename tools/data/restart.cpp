@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/exec_words.h"
 #include "core/base/units.h"
 #include "core/base/zero_bytes.h"
 #include "tools/base/connection.h"
@@ -351,9 +352,7 @@ Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem, const ChosenS
 int start_command_in_place_of_this(const RestartOptions& options, const std::string& set) {
   if (options.command.empty()) return kExitGood;
   ::setenv("STDCHK_RESTART_SET", set.c_str(), 1);
-  std::vector<char*> words;
-  for (const auto& word : options.command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  const std::vector<char*> words = exec_words(options.command);
   (void)std::fflush(nullptr);
   ::signal(SIGPIPE, SIG_DFL);  // the program would inherit the ignored signal
   ::execvp(words[0], words.data());

@@ -12,6 +12,7 @@
 
 #include "core/base/json_fields.h"
 #include "core/base/limits.h"
+#include "core/base/whole_io.h"
 #include "core/files/drain_directory.h"
 #include "core/messages/messages.h"
 
@@ -202,14 +203,8 @@ bool matches_manifest(const ManifestPiece& piece, ByteSpan bytes, Namer& namer) 
 
 std::vector<std::byte> read_range(int fd, std::uint64_t offset, std::size_t length) {
   std::vector<std::byte> bytes(length);
-  std::size_t done = 0;
-  while (done < length) {
-    const ssize_t n =
-        ::pread(fd, bytes.data() + done, length - done, static_cast<off_t>(offset + done));
-    if (n <= 0) break;
-    done += static_cast<std::size_t>(n);
-  }
-  bytes.resize(done);
+  const ssize_t got = read_at(fd, offset, bytes);
+  bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   return bytes;
 }
 

@@ -9,6 +9,8 @@
 
 #include <array>
 #include <csignal>
+#include <filesystem>
+#include <iterator>
 
 #include "tests/support/catch.h"
 
@@ -77,31 +79,48 @@ class Server {
 TEST_CASE(
     "userfaultfds of a process are copied, until it closes them, and kept when it is killed") {
   Server server;
-  FaultCopies copies;
-  copies.update(server.process());
+  FaultCopies copies(server.process());
+  copies.update();
   CHECK(copies.size() == 0);
   if (!server.tell('m')) {
     WARN("SKIPPED: this process gets no userfaultfd here");
     return;
   }
-  copies.update(server.process());
+  copies.update();
   if (copies.size() == 0) {
     WARN("SKIPPED: this user may not copy descriptors of processes");
     return;
   }
   REQUIRE(server.tell('m'));
-  copies.update(server.process());
+  copies.update();
   CHECK(copies.size() == 2);
   REQUIRE(server.tell('c'));
-  copies.update(server.process());
+  copies.update();
   CHECK(copies.size() == 1);
   REQUIRE(server.tell('m'));  // gets the number of the closed userfaultfd
-  copies.update(server.process());
-  copies.update(server.process());
+  copies.update();
+  copies.update();
   CHECK(copies.size() == 2);
   server.end();
-  copies.update(server.process());
+  copies.update();
   CHECK(copies.size() == 2);
+}
+
+TEST_CASE("the descriptors that copy from a process do not grow with the number of looks") {
+  const auto open_files = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  Server server;
+  const auto before = open_files();
+  {
+    FaultCopies copies(server.process());
+    copies.update();
+    CHECK(open_files() == before + 1);
+    copies.update();
+    CHECK(open_files() == before + 1);
+  }
+  CHECK(open_files() == before);
 }
 
 }  // namespace

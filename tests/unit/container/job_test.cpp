@@ -5,7 +5,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
+#include "container/job/checkpoint_book.h"
 #include "core/base/clock.h"
 #include "tests/support/catch.h"
 
@@ -344,6 +346,52 @@ TEST_CASE("an evacuated node gets containers again only if no other node is left
   CHECK(world.job().running());
   CHECK(uses(0));
   CHECK(uses(1));
+}
+
+TEST_CASE("an evacuation begins at once when those that were wanted before it are refused") {
+  World world = started(6, 1);  // node 2 is a spare, and runs nothing
+  begin(world);
+  CheckpointBook book;
+  std::vector<NodeId> refused;
+  std::size_t moved = 0;
+  const auto refuse = [&](NodeId node) {
+    book.want_move(node, [&refused, node](const Outcome<void>& done) {
+      CHECK_FALSE(done);
+      refused.push_back(node);
+    });
+  };
+  refuse(2);
+  refuse(7);
+  book.want_move(0, [&](const Outcome<void>& done) { moved += done ? 1 : 0; });
+  book.want_move(1, [](const Outcome<void>&) {});
+  const auto begins = [&](NodeId node) -> Outcome<void> {
+    if (world.job().want_evacuation(world.now(), node)) return {};
+    return problem("nothing runs there");
+  };
+  const auto move = book.take_move(begins);
+  REQUIRE(move);
+  CHECK(move->node == 0);
+  CHECK(refused == std::vector<NodeId>{2, 7});
+  CHECK_FALSE(world.job().running());
+  CHECK(moved == 0);
+  move->done({});
+  CHECK(moved == 1);
+  CHECK(book.take_all().size() == 1);
+  CHECK_FALSE(book.take_move(begins));
+}
+
+TEST_CASE("a refused evacuation may want another one") {
+  CheckpointBook book;
+  int refused = 0;
+  book.want_move(0, [&](const Outcome<void>&) {
+    ++refused;
+    book.want_move(1, [&](const Outcome<void>&) { ++refused; });
+  });
+  const auto begins = [](NodeId) -> Outcome<void> { return problem("no other node is left"); };
+  CHECK_FALSE(book.take_move(begins));
+  CHECK(refused == 1);
+  CHECK_FALSE(book.take_move(begins));
+  CHECK(refused == 2);
 }
 
 /// Begins to evacuate node 0, until its containers are loaded elsewhere.

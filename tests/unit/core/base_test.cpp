@@ -1,12 +1,24 @@
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "core/base/back_off.h"
+#include "core/base/descriptor.h"
+#include "core/base/exec_words.h"
 #include "core/base/file_time.h"
 #include "core/base/lifetime.h"
 #include "core/base/rate_limiter.h"
+#include "core/base/whole_io.h"
 #include "tests/support/catch.h"
 
 using namespace stdchk;
@@ -94,4 +106,36 @@ TEST_CASE("a time of a file outlives 64 bits of nanoseconds") {
   CHECK_FALSE(equals_stored_time(2'000'000'000, {0, 0}));
   CHECK_FALSE(equals_stored_time(Limits::max(), {Limits::min(), 0}));
   CHECK_FALSE(equals_stored_time(Limits::min(), {Limits::max(), 0}));
+}
+
+TEST_CASE("a range of a file is written and read as a whole, and ends where the file ends") {
+  const Descriptor file(::memfd_create("stdchk-whole-io", MFD_CLOEXEC));
+  REQUIRE(file);
+  std::vector<std::byte> bytes(100'000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i % 251);
+  REQUIRE(write_at(file.get(), 7, bytes));
+  std::vector<std::byte> back(bytes.size());
+  CHECK(read_at(file.get(), 7, back) == std::ssize(back));
+  CHECK(back == bytes);
+  CHECK(read_at(file.get(), 107, back) == std::ssize(back) - 100);
+  CHECK(std::equal(bytes.begin() + 100, bytes.end(), back.begin()));
+  CHECK(read_at(file.get(), 1'000'000, back) == 0);
+  CHECK(read_at(file.get(), 0, std::span(back).first(0)) == 0);
+  // Errors leave errno.
+  errno = 0;
+  CHECK(read_at(-1, 0, back) == -1);
+  CHECK(errno == EBADF);
+  errno = 0;
+  CHECK_FALSE(write_at(-1, 0, bytes));
+  CHECK(errno == EBADF);
+}
+
+TEST_CASE("a command's words end with a null pointer, also when there are none") {
+  const std::vector<std::string> command{"echo", "", "a b"};
+  const std::vector<char*> words = exec_words(command);
+  REQUIRE(words.size() == 4);
+  for (std::size_t i = 0; i < command.size(); ++i) CHECK(std::string(words[i]) == command[i]);
+  CHECK(words.back() == nullptr);
+  const std::vector<std::string> none;
+  CHECK(exec_words(none) == std::vector<char*>{nullptr});
 }

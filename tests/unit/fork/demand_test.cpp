@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "fork/multicast/ask_pace.h"
 #include "fork/multicast/cast.h"
 #include "fork/multicast/fetcher.h"
 #include "fork/multicast/manifest.h"
@@ -27,6 +28,35 @@ using Wants = std::vector<Want>;
 
 constexpr std::uint32_t kLoopback = 0x7f000001;
 constexpr Time kStart = Time{} + std::chrono::seconds(1);
+
+TEST_CASE("an ask reports the rate, the delay, and the cells that were lost since the last ask") {
+  AskPace pace;
+  pace.measure(kStart);
+  CHECK(pace.is_silent(kStart));
+  pace.note_bytes(20 * 1024);
+  pace.note_delay(milliseconds(8));
+  pace.note_delay(milliseconds(16));
+  pace.note_lost(3);
+  pace.measure(kStart + milliseconds(19));
+  CHECK(pace.rate() == 0);
+  pace.measure(kStart + milliseconds(20));
+  Ask ask;
+  pace.report(kStart + milliseconds(20), ask);
+  CHECK(ask.rate_kib == 1000);
+  CHECK(ask.delay_us == 9000);
+  CHECK(ask.lost_cells == 3);
+  CHECK_FALSE(pace.is_silent(kStart + milliseconds(519)));
+  CHECK(pace.is_silent(kStart + milliseconds(520)));
+  CHECK(pace.patience(2, milliseconds(10)) == milliseconds(18));
+  CHECK(pace.patience(2, milliseconds(20)) == milliseconds(20));
+  CHECK(pace.patience(100, milliseconds(20)) == AskPace::kLateMost);
+  // The rate follows slowly.
+  pace.measure(kStart + milliseconds(40));
+  Ask next;
+  pace.report(kStart + milliseconds(40), next);
+  CHECK((next.rate_kib >= 699 && next.rate_kib <= 700));
+  CHECK(next.lost_cells == 0);
+}
 
 TEST_CASE("a wanted unit is asked for once, and again with growing pauses when it is late") {
   Demand demand({.units = 100, .cells = 2});
@@ -134,8 +164,8 @@ class Source {
   /// From now on, the sender ends at the first unit of the image that it would send.
   void die() { dies_ = true; }
   const Address& address() const { return address_; }
-  Fetcher::Options fetch_options() const {
-    Fetcher::Options options;
+  SourceOptions fetch_options() const {
+    SourceOptions options;
     options.group = secret_of(1);
     options.from = address_;
     options.own = {kLoopback, 0};
@@ -189,7 +219,7 @@ TEST_CASE("any part of a sender's image is read, also by several threads, and ag
 TEST_CASE("an image of another root is not read, and a sender that has gone is an error") {
   Source source(3 * kUnitBytes);
   SystemClock clock;
-  Fetcher::Options options = source.fetch_options();
+  SourceOptions options = source.fetch_options();
   options.root.bytes.front() ^= std::byte{1};
   const auto wrong = Fetcher::open(options, clock);
   REQUIRE_FALSE(wrong);
@@ -217,7 +247,7 @@ TEST_CASE("reads fail at once while the sender is dead, and its successor serves
   auto source = std::make_unique<Source>(kBytes);
   const Address address = source->address();
   SystemClock clock;
-  Fetcher::Options options = source->fetch_options();
+  SourceOptions options = source->fetch_options();
   options.patience = std::chrono::seconds(1);
   const auto fetcher = Fetcher::open(options, clock);
   REQUIRE(fetcher);
@@ -242,7 +272,7 @@ TEST_CASE("reads fail at once while the sender is dead, and its successor serves
 TEST_CASE("a fetcher of an image of a known length waits for no sender, and finds it later") {
   constexpr std::size_t kBytes = 40 * kUnitBytes;
   auto source = std::make_unique<Source>(kBytes);
-  Fetcher::Options options = source->fetch_options();
+  SourceOptions options = source->fetch_options();
   const Address address = source->address();
   source.reset();  // it ends without receivers
   options.patience = std::chrono::seconds(1);
