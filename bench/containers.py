@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -85,7 +86,7 @@ def predicted(pause_s, sets, plain_s):
 
 
 RATIOS = ["save: share of the pause", "4 ranks of * MiB: lazy restart", "TCP, one stream: in containers",
-          "MPI ring beside *: in containers", "CRIU *: pause", "HPL, *", "OpenMP, *"]
+          "MPI ring beside *: in containers", "CRIU *: pause", "CRIU *: restore", "HPL, *", "OpenMP, *"]
 FIGURES = ["4 ranks of * MiB: pause", "4 ranks of * MiB: complete", "4 ranks of * MiB: restart", "* ranks of 16 MiB: pause",
            "* ranks of 16 MiB: restart", "8 MiB of new files before each set, set *: changes of files",
            "8 MiB of new files before each set, set *: new bytes in the pool", "saved by naming, second set",
@@ -343,6 +344,18 @@ class Saving:
             server.kill()
         return time.monotonic()
 
+    def load_ms(self, folder):
+        """Restores the process from a folder's images. Returns the ms until it runs, and ends it."""
+        pid = folder / "restored.pid"
+        began = time.monotonic()
+        done = subprocess.run([self.criu, "restore", "--images-dir", folder, "--restore-detached", "--pidfile", pid, "-v1"],
+                              capture_output=True, text=True, timeout=300, check=False)
+        took = 1e3 * (time.monotonic() - began)
+        if done.returncode != 0:
+            raise Failure(f"CRIU cannot restore: {done.stdout}{done.stderr}")
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        return took
+
     def _dump(self, pid, folder, *options):
         done = subprocess.run([self.criu, "dump", "--tree", str(pid), "--images-dir", folder, "--leave-running", "-v1", *options],
                               capture_output=True, text=True, timeout=300, check=False)
@@ -351,23 +364,34 @@ class Saving:
 
 
 def ways_of_saving(report, bench):
-    """Compares the ways of CRIU's images into the pool: by way of memory, as jobs do, and two direct ones."""
-    ways = ("by_memory", "into_the_mount", "by_page_server")
+    """Compares the ways of CRIU's images into the pool: by way of memory, as jobs do, and two direct ones. Dumps onto a local
+    disk, and restores from there, from the pool and from memory, are beside them."""
+    ways = ("by_memory", "into_the_mount", "by_page_server", "onto_disk")
     times = {way: [] for way in ways}
+    loads = {way: [] for way in ways}
     with bench.pool() as pool:
         for turn in range(bench.sizes.turns):
             for way in ways:
-                near, far = pathlib.Path(tempfile.mkdtemp(dir="/dev/shm")), pool.mount / f"{way}-{turn}"
+                disk = way == "onto_disk"
+                near = pathlib.Path(tempfile.mkdtemp(dir="/dev/shm"))
+                far = (bench.folder if disk else pool.mount) / f"{way}-{turn}"
                 far.mkdir()
                 try:
                     saving = Saving(bench.base.criu, near, far)
-                    times[way].append(saving.save(getattr(saving, way)))
+                    times[way].append(saving.save(saving.into_the_mount if disk else getattr(saving, way)))
+                    if way != "by_page_server":
+                        loads[way].append(saving.load_ms(near if way == "by_memory" else far))
                 finally:
                     shutil.rmtree(near)
+                    if disk:
+                        shutil.rmtree(far)
     dumps = {way: Series([each[0] for each in taken], "ms") for way, taken in times.items()}
-    report.add("CRIU straight into the mount: pause", dumps["into_the_mount"], "by way of memory", dumps["by_memory"])
-    report.add("CRIU by its page server into the mount: pause", dumps["by_page_server"], "by way of memory", dumps["by_memory"])
+    for way, name in (("into_the_mount", "CRIU straight into the mount"), ("by_page_server", "CRIU by its page server into the mount"),
+                      ("onto_disk", "CRIU onto a local disk")):
+        report.add(f"{name}: pause", dumps[way], "by way of memory", dumps["by_memory"])
     report.add("by way of memory: in the pool", Series([each[1] for each in times["by_memory"]], "ms"))
+    for way, name in (("into_the_mount", "CRIU from the mount"), ("onto_disk", "CRIU from a local disk")):
+        report.add(f"{name}: restore", Series(loads[way], "ms"), "from memory", Series(loads["by_memory"], "ms"))
 
 
 PING_PONG = """

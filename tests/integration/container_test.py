@@ -52,6 +52,7 @@ def ring(library, *arguments):
 def test_a_job_that_was_saved_and_killed_has_the_result_of_an_undisturbed_run(pool, base, library):
     with job(pool, base, "-n", 3, "--nodes", 2, *ring(library, "150", "8")) as straight:
         assert straight.wait() == 0, straight.err
+        assert "MPI is told to use TCP" in straight.err
     with job(pool, base, "-n", 3, "--nodes", 2, *ring(library, "150", "8")) as first:
         first.wait_for("round 20")
         assert first.checkpoint() == f"{first.name}.*.T1"

@@ -291,6 +291,11 @@ Outcome<int> run_in_pool(const PoolRecord& pool, RunOptions& options,
   if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
   tell(fmt::format("job {}, {} ranks on {} nodes, sets in {}", options.name, options.ranks,
                    settings->nodes.size(), folder));
+  if (options.ranks > 1) {
+    tell(
+        "MPI is told to use TCP: shared memory between containers and other devices cannot be "
+        "saved");
+  }
   return Run(options, folder, *pace).run_job(pool, std::move(*settings));
 }
 
