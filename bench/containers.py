@@ -53,7 +53,7 @@ class Sizes:
     def minutes(self):
         """About how long the section "containers" takes on two quiet cores."""
         costs = (3 + len(NUMBERS)) * (2 * BEGIN_S + 5 * self.sets + 10)
-        return (costs + 120 + 10 * self.sets + 150 * self.turns) / 60
+        return (costs + 180 + 10 * self.sets + 150 * self.turns) / 60
 
     def minutes_of_intervals(self):
         """About how long the section "intervals" takes."""
@@ -88,8 +88,8 @@ def predicted(pause_s, sets, plain_s):
 RATIOS = ["save: share of the pause", "4 ranks of * MiB: lazy restart", "TCP, one stream: in containers",
           "MPI ring beside *: in containers", "CRIU *: pause", "CRIU *: restore", "HPL, *", "OpenMP, *"]
 FIGURES = ["4 ranks of * MiB: pause", "4 ranks of * MiB: complete", "4 ranks of * MiB: restart", "* ranks of 16 MiB: pause",
-           "* ranks of 16 MiB: restart", "8 MiB of new files before each set, set *: changes of files",
-           "8 MiB of new files before each set, set *: new bytes in the pool", "saved by naming, second set",
+           "* ranks of 16 MiB: restart", "8 MiB of new files before each set, *: changes of files",
+           "8 MiB of new files before each set, *: new bytes in the pool", "saved by naming, second set",
            "quiesce: share of the pause", "open and resume: share of the pause", "TCP, time for a byte *", "fio, *"]
 INTERVAL_RATIOS = ["set every * s: slow-down", "* copies, set every * s: slow-down"]
 
@@ -231,17 +231,20 @@ done
 
 
 def files(report, bench):
-    """Measures sets of a job that writes new files before each set. A set has all changes since the job's start."""
-    name = "8 MiB of new files before each set"
+    """Measures sets of a job that writes new files before each set. A set has all changes since the job's start. The pool finds
+    equal content by chunks of a fixed size, or with the policy chunking=content by chunks that move with their content."""
     (bench.base.root / "opt" / "stdchk-test" / "files_grow.sh").write_text(FILES_GROW)
-    with bench.pool() as pool, bench.words(pool, 1, "sh /opt/stdchk-test/files_grow.sh") as job:
-        before = bench.new_bytes(pool)
-        for number in range(1, 5):
-            job.wait_for(f"goes-on {number}", seconds=120)
-            stored = bench.new_bytes(pool)
-            report.add(f"{name}, set {number}: changes of files", Series([changes_mib(pool, job, number)], "MiB"))
-            report.add(f"{name}, set {number}: new bytes in the pool", Series([(stored - before) / MIB], "MiB"))
-            before = stored
+    for policy in ("fixed", "content"):
+        name = f"8 MiB of new files before each set, chunking={policy}"
+        options = ("--policy", f"chunking={policy}")
+        with bench.pool() as pool, bench.words(pool, 1, "sh /opt/stdchk-test/files_grow.sh", *options) as job:
+            before = bench.new_bytes(pool)
+            for number in range(1, 5):
+                job.wait_for(f"goes-on {number}", seconds=120)
+                stored = bench.new_bytes(pool)
+                report.add(f"{name}, set {number}: changes of files", Series([changes_mib(pool, job, number)], "MiB"))
+                report.add(f"{name}, set {number}: new bytes in the pool", Series([(stored - before) / MIB], "MiB"))
+                before = stored
 
 
 def slow_down(report, bench):
