@@ -15,7 +15,7 @@ import time
 import uuid
 
 import pytest
-from boxes import Base, Pool, job, why_not
+from boxes import HANGS_UP, Base, Pool, job, why_not
 from processes import BIN, CALL_SECONDS, ROOT, is_running, run, wait_until
 
 REASON = why_not()
@@ -465,7 +465,7 @@ def test_a_lost_terminal_saves_the_job_and_takes_its_drained_pool_down(base, tmp
     environment = {**os.environ, "STDCHK_BIN": str(BIN), "STDCHK_CRIU": str(base.criu), "STDCHK_ROOT": str(base.root)}
     terminal, inside = pty.openpty()
     with OwnPool(tmp_path, "--drain", drain) as own:
-        words = [BIN / "stdchk", "run", "--name", name, "--every", "never", own.up, "-n", "1", "--", "sleep", "100"]
+        words = [*HANGS_UP, BIN / "stdchk", "run", "--name", name, "--every", "never", own.up, "-n", "1", "--", "sleep", "100"]
         process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside, env=environment, start_new_session=True,
                                    preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         os.close(inside)
