@@ -6,11 +6,15 @@ The program is tests/integration/container/ring.c instead of the NAS Parallel Be
 """
 
 import contextlib
+import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
 import shutil
+import signal
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -23,12 +27,71 @@ from report import Failure, Series
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 COPIES = (1, 2, 3)
+PREDICTED = "predicted by the cost model of stdchk advise"
+BEGIN_S = 8  # seconds until a pool and a job run
+NUMBERS = (2, 4, 8, 16)  # of containers with ranks; one more has the launcher
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How much is measured: rounds of each comparison, sets of each job, seconds of a run, and seconds between sets."""
+
+    turns: int
+    sets: int
+    run_s: int
+    intervals: tuple
+    copies_every: int = 5
+
+    def runs(self):
+        """The runs with sets: pairs of copies and interval."""
+        return [(1, each) for each in self.intervals] + [(copies, self.copies_every) for copies in COPIES[1:]]
+
+    def seconds(self, every):
+        """The time of a run: whole intervals, and time for the last set to become complete."""
+        return every * max(1, math.ceil(self.run_s / every)) + max(5, every / 20)
+
+    def minutes(self):
+        """About how long the section "containers" takes on two quiet cores."""
+        costs = (3 + len(NUMBERS)) * (2 * BEGIN_S + 5 * self.sets + 10)
+        return (costs + 180 + 10 * self.sets + 150 * self.turns) / 60
+
+    def minutes_of_intervals(self):
+        """About how long the section "intervals" takes."""
+        runs = sum(BEGIN_S + self.seconds(every) for _, every in self.runs())
+        return (60 + self.turns * (self.run_s + runs)) / 60
+
+
+FULL = Sizes(3, 4, 60, (2, 5, 10, 20))
+SMALL = Sizes(1, 2, 30, (2, 5, 10, 20))  # for publication, too
+QUICK = Sizes(1, 2, 15, (2, 5))
+
+
+def sizes_of(quick, small, intervals):
+    """`intervals`: numbers of seconds with commas between them, or None."""
+    sizes = QUICK if quick else SMALL if small else FULL
+    if not intervals:
+        return sizes
+    try:
+        numbers = tuple(int(each) for each in intervals.split(","))
+    except ValueError:
+        numbers = (0,)
+    if min(numbers) < 1:
+        raise Failure(f"--intervals {intervals}: whole seconds with commas between them, such as 10,30,60,120,240")
+    return dataclasses.replace(sizes, intervals=numbers)
+
+
+def predicted(pause_s, sets, plain_s):
+    """The slow-down by the cost model of advise (tools/lab/job_plan.h), with alpha 1: t_tot = t_comp + t_comm + n pauses."""
+    return 1 + sets * pause_s / plain_s
+
 
 RATIOS = ["save: share of the pause", "4 ranks of * MiB: lazy restart", "TCP, one stream: in containers",
-          "MPI ring beside *: in containers", "CRIU *: pause", "HPL, *", "OpenMP, *"]
+          "MPI ring beside *: in containers", "CRIU *: pause", "CRIU *: restore", "HPL, *", "OpenMP, *"]
 FIGURES = ["4 ranks of * MiB: pause", "4 ranks of * MiB: complete", "4 ranks of * MiB: restart", "* ranks of 16 MiB: pause",
-           "* ranks of * MiB: changes of files", "saved by naming, second set", "set every * s: slow-down", "* copies, set every * s: slow-down",
+           "* ranks of 16 MiB: restart", "8 MiB of new files before each set, *: changes of files",
+           "8 MiB of new files before each set, *: new bytes in the pool", "saved by naming, second set",
            "quiesce: share of the pause", "open and resume: share of the pause", "TCP, time for a byte *", "fio, *"]
+INTERVAL_RATIOS = ["set every * s: slow-down", "* copies, set every * s: slow-down"]
 
 
 def missing():
@@ -47,8 +110,8 @@ def boxes():
 
 
 class Bench:
-    def __init__(self, folder, quick):
-        self.boxes, self.folder, self.quick = boxes(), folder, quick
+    def __init__(self, folder, sizes):
+        self.boxes, self.folder, self.sizes = boxes(), folder, sizes
         self.base = self.boxes.Base()
 
     @contextlib.contextmanager
@@ -71,20 +134,31 @@ class Bench:
         finally:
             job.end()
 
+    def pauses_s(self, pool):
+        """The pauses of the job of seconds(), saved on demand."""
+        with self.job(pool, 3, 32, 100_000) as job:
+            job.wait_for("round 20", seconds=120)
+            for _ in range(self.sizes.sets):
+                job.checkpoint()
+            return [one["pause_ms"] / 1e3 for one in job.status()["checkpoints"]]
+
+    def new_bytes(self, pool):
+        """Returns how many bytes this pool has stored. Equal content counts once."""
+        told = json.loads(self.boxes.run(self.boxes.BIN / "stdchk", "report", "--json", "--pool", pool.state).stdout)
+        return told["written_bytes"] - told["saved_bytes"]
+
     def sets(self, pool, ranks, mib, count):
-        """Returns the figures of `count` checkpoints, the time in ms of a restart of the newest, and the MiB of its changes
-        of files."""
+        """Returns the figures of `count` checkpoints, and the time in ms of a restart of the newest."""
         with self.job(pool, ranks, mib, 100_000, "--nodes", 2) as job:
             job.wait_for("round 20", seconds=120)
             for _ in range(count):
                 job.checkpoint()
             taken = job.status()["checkpoints"]
-            changes = changes_mib(pool, job)
             job.kill()
             again = self.boxes.Job(pool, self.base, job.name, job.name, command="restart")
             try:
                 again.wait_for("runs again from set", "err", 120)
-                return taken, int(re.search(r"runs again from set T\d+, (\d+) ms", again.err)[1]), changes
+                return taken, int(re.search(r"runs again from set T\d+, (\d+) ms", again.err)[1])
             finally:
                 again.end()
 
@@ -100,12 +174,10 @@ class Bench:
             return time.monotonic() - began, [int(ms) for ms in re.findall(r"stood still for (\d+) ms", job.err)]
 
 
-def changes_mib(pool, job):
-    """The upper folders of the overlays in the job's newest set, in MiB."""
-    folder = pool.mount / job.name
-    newest = max(int(path.name.rpartition(".T")[2]) for path in folder.glob(f"{job.name}.N0.T*"))
+def changes_mib(pool, job, number):
+    """The upper folders of the overlays in a set of the job, in MiB."""
     size = 0
-    for path in folder.glob(f"{job.name}.N*.T{newest}"):
+    for path in (pool.mount / job.name).glob(f"{job.name}.N*.T{number}"):
         if ".N0." not in path.name:
             with tarfile.open(path) as archive:
                 size += archive.getmember("upper.tar").size
@@ -113,16 +185,14 @@ def changes_mib(pool, job):
 
 
 def costs(report, bench):
-    count = 2 if bench.quick else 4
     shares = {"quiesce": [], "save": [], "open and resume": []}
-    for ranks, mib in [(4, size) for size in (8, 64, 192)] + [(number, 16) for number in (2, 8, 16)]:
+    for ranks, mib in [(4, size) for size in (8, 64, 192)] + [(number, 16) for number in NUMBERS]:
         with bench.pool() as pool:
-            taken, restart, changes = bench.sets(pool, ranks, mib, count)
+            taken, restart = bench.sets(pool, ranks, mib, bench.sizes.sets)
         name = f"{ranks} ranks of {mib} MiB"
         report.add(f"{name}: pause", Series([one["pause_ms"] for one in taken], "ms"))
         report.add(f"{name}: complete", Series([one["complete_ms"] for one in taken], "ms"))
         report.add(f"{name}: images", Series([one["image_bytes"] / MIB for one in taken], "MiB"))
-        report.add(f"{name}: changes of files", Series([changes], "MiB"))
         report.add(f"{name}: restart", Series([restart], "ms"))
         for one in taken:
             steps = one["steps_ms"]
@@ -141,7 +211,7 @@ def naming(report, bench):
         job.wait_for("round 20", seconds=120)
         shares = []
         before = (0, 0)
-        for _ in range(2 if bench.quick else 4):
+        for _ in range(bench.sizes.sets):
             job.checkpoint()
             told = json.loads(bench.boxes.run(bench.boxes.BIN / "stdchk", "report", "--json", "--pool", pool.state).stdout)
             now = (told["saved_bytes"], told["written_bytes"])
@@ -151,32 +221,61 @@ def naming(report, bench):
         report.add("saved by naming, second set", Series(shares[1:], ""))
 
 
+FILES_GROW = """
+for i in 1 2 3 4; do
+  head -c 8M /dev/urandom >/var/tmp/file.$i
+  /.stdchk/checkpoint
+  sleep 8  # the set is measured
+done
+"""
+
+
+def files(report, bench):
+    """Measures sets of a job that writes new files before each set. A set has all changes since the job's start. The pool finds
+    equal content by chunks of a fixed size, or with the policy chunking=content by chunks that move with their content."""
+    (bench.base.root / "opt" / "stdchk-test" / "files_grow.sh").write_text(FILES_GROW)
+    for policy in ("fixed", "content"):
+        name = f"8 MiB of new files before each set, chunking={policy}"
+        options = ("--policy", f"chunking={policy}")
+        with bench.pool() as pool, bench.words(pool, 1, "sh /opt/stdchk-test/files_grow.sh", *options) as job:
+            before = bench.new_bytes(pool)
+            for number in range(1, 5):
+                job.wait_for(f"goes-on {number}", seconds=120)
+                stored = bench.new_bytes(pool)
+                report.add(f"{name}, set {number}: changes of files", Series([changes_mib(pool, job, number)], "MiB"))
+                report.add(f"{name}, set {number}: new bytes in the pool", Series([(stored - before) / MIB], "MiB"))
+                before = stored
+
+
 def slow_down(report, bench):
-    """Compares a run of about a minute with sets at intervals to a run without sets. Each row also has the prediction of
-    advise's cost model: the time of a run with a pause in each interval."""
-    turns = 1 if bench.quick else 3
+    """Compares runs with sets at intervals to runs without sets. The prediction beside each row knows the pause of a set on
+    demand, the number of sets, and the time of the run without sets."""
+    sizes = bench.sizes
     with bench.pool() as pool:
-        rounds = 600
+        rounds = 300
         seconds, _ = bench.seconds(pool, rounds)
-        rounds = int(rounds * (15 if bench.quick else 60) / seconds)
-        plain = [bench.seconds(pool, rounds)[0] for _ in range(turns)]
-    report.add("run without sets", Series(plain, "s"))
-    for copies, every in [(1, each) for each in (2, 5, 10, 20)] + [(each, 5) for each in COPIES[1:]]:
-        if bench.quick and every > 5:
-            continue
+        rounds = int(rounds * sizes.run_s / seconds)
+        plain = [bench.seconds(pool, rounds)[0] / rounds for _ in range(sizes.turns)]
+        pause_s = statistics.median(bench.pauses_s(pool))
+    report.add("run without sets, a round", Series([1e3 * each for each in plain], "ms"))
+    report.add("3 ranks of 32 MiB: pause", Series([1e3 * pause_s], "ms"))
+    for copies, every in sizes.runs():
         runs, model = [], []
         with bench.pool("--benefactors", "4", "--policy", f"copies={copies}") as pool:
-            for turn in range(turns):
+            for each in plain:
+                rounds = int(sizes.seconds(every) / each)
                 took, pauses = bench.seconds(pool, rounds, "--every", str(every))
-                runs.append(took / plain[turn])
-                model.append(1 + sum(pauses) / 1e3 / plain[turn])
+                if not pauses:
+                    raise Failure(f"no set was complete in {took:.0f} s, at an interval of {every} s")
+                runs.append(took / (rounds * each))
+                model.append(predicted(pause_s, len(pauses), rounds * each))
         name = f"set every {every} s" if copies == 1 else f"{copies} copies, set every {every} s"
-        report.add(f"{name}: slow-down", Series(runs, ""), "predicted: pauses alone", Series(model, ""))
+        report.add(f"{name}: slow-down", Series(runs, ""), PREDICTED, Series(model, ""))
 
 
 def lazy_restart(report, bench):
     """Measures a restart that loads memory on demand, and one that loads all memory first."""
-    turns = 1 if bench.quick else 3
+    turns = bench.sizes.turns
     ranks, mib = 4, 192
     with bench.pool() as pool, bench.job(pool, ranks, mib, 100_000, "--nodes", 2) as job:
         job.wait_for("round 20", seconds=120)
@@ -248,6 +347,18 @@ class Saving:
             server.kill()
         return time.monotonic()
 
+    def load_ms(self, folder):
+        """Restores the process from a folder's images. Returns the ms until it runs, and ends it."""
+        pid = folder / "restored.pid"
+        began = time.monotonic()
+        done = subprocess.run([self.criu, "restore", "--images-dir", folder, "--restore-detached", "--pidfile", pid, "-v1"],
+                              capture_output=True, text=True, timeout=300, check=False)
+        took = 1e3 * (time.monotonic() - began)
+        if done.returncode != 0:
+            raise Failure(f"CRIU cannot restore: {done.stdout}{done.stderr}")
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        return took
+
     def _dump(self, pid, folder, *options):
         done = subprocess.run([self.criu, "dump", "--tree", str(pid), "--images-dir", folder, "--leave-running", "-v1", *options],
                               capture_output=True, text=True, timeout=300, check=False)
@@ -256,23 +367,34 @@ class Saving:
 
 
 def ways_of_saving(report, bench):
-    """Compares the ways of CRIU's images into the pool: by way of memory, as jobs do, and two direct ones."""
-    ways = ("by_memory", "into_the_mount", "by_page_server")
+    """Compares the ways of CRIU's images into the pool: by way of memory, as jobs do, and two direct ones. Dumps onto a local
+    disk, and restores from there, from the pool and from memory, are beside them."""
+    ways = ("by_memory", "into_the_mount", "by_page_server", "onto_disk")
     times = {way: [] for way in ways}
+    loads = {way: [] for way in ways}
     with bench.pool() as pool:
-        for turn in range(1 if bench.quick else 3):
+        for turn in range(bench.sizes.turns):
             for way in ways:
-                near, far = pathlib.Path(tempfile.mkdtemp(dir="/dev/shm")), pool.mount / f"{way}-{turn}"
+                disk = way == "onto_disk"
+                near = pathlib.Path(tempfile.mkdtemp(dir="/dev/shm"))
+                far = (bench.folder if disk else pool.mount) / f"{way}-{turn}"
                 far.mkdir()
                 try:
                     saving = Saving(bench.base.criu, near, far)
-                    times[way].append(saving.save(getattr(saving, way)))
+                    times[way].append(saving.save(saving.into_the_mount if disk else getattr(saving, way)))
+                    if way != "by_page_server":
+                        loads[way].append(saving.load_ms(near if way == "by_memory" else far))
                 finally:
                     shutil.rmtree(near)
+                    if disk:
+                        shutil.rmtree(far)
     dumps = {way: Series([each[0] for each in taken], "ms") for way, taken in times.items()}
-    report.add("CRIU straight into the mount: pause", dumps["into_the_mount"], "by way of memory", dumps["by_memory"])
-    report.add("CRIU by its page server into the mount: pause", dumps["by_page_server"], "by way of memory", dumps["by_memory"])
+    for way, name in (("into_the_mount", "CRIU straight into the mount"), ("by_page_server", "CRIU by its page server into the mount"),
+                      ("onto_disk", "CRIU onto a local disk")):
+        report.add(f"{name}: pause", dumps[way], "by way of memory", dumps["by_memory"])
     report.add("by way of memory: in the pool", Series([each[1] for each in times["by_memory"]], "ms"))
+    for way, name in (("into_the_mount", "CRIU from the mount"), ("onto_disk", "CRIU from a local disk")):
+        report.add(f"{name}: restore", Series(loads[way], "ms"), "from memory", Series(loads["by_memory"], "ms"))
 
 
 PING_PONG = """
@@ -389,7 +511,7 @@ def programs_against_bare(report, bench, bare):
     with bench.pool() as pool:
         for name, unit, ranks, outside, inside in cases:
             values = {"bare": [], "contained": []}
-            for _ in range(1 if bench.quick else 3):
+            for _ in range(bench.sizes.turns):
                 values["bare"] += bare.values(outside)
                 with bench.words(pool, ranks, inside) as job:
                     if job.wait(300) != 0:
@@ -405,7 +527,7 @@ def against_bare(report, bench):
         raise Failure(made.stderr)
     (bench.base.root / "opt" / "stdchk-test" / "ping_pong.py").write_text(PING_PONG)
     bare = Bare(bench.base, bench.folder)
-    turns = 1 if bench.quick else 3
+    turns = bench.sizes.turns
     names = [("TCP, time for a byte and its answer", "us"), ("TCP, one stream", "Gbit/s"), ("fio, writing 256 MiB", "MB/s")]
     outside, inside = [], []
     with bench.pool() as pool:
@@ -423,7 +545,7 @@ def against_bare(report, bench):
         for at, (name, unit) in enumerate(names):
             report.add(f"{name}: in containers", Series([each[at] for each in inside], unit), "bare",
                        Series([each[at] for each in outside], unit))
-        rounds = 200 if bench.quick else 1000
+        rounds = 200 if turns == 1 else 1000
         contained = [bench.seconds(pool, rounds, whole=True)[0] for _ in range(turns)]
     for tcp, ceiling in ((True, "bare, over TCP"), (False, "bare, over shared memory")):
         report.add(f"MPI ring beside {ceiling}: in containers", Series(contained, "s"), ceiling,
@@ -431,11 +553,17 @@ def against_bare(report, bench):
     programs_against_bare(report, bench, bare)
 
 
-def measure(report, folder, quick):
-    bench = Bench(pathlib.Path(folder), quick)
+def measure(report, folder, sizes):
+    print(f"  about {sizes.minutes():.0f} minutes", flush=True)
+    bench = Bench(pathlib.Path(folder), sizes)
     costs(report, bench)
     naming(report, bench)
+    files(report, bench)
     ways_of_saving(report, bench)
     lazy_restart(report, bench)
     against_bare(report, bench)
-    slow_down(report, bench)
+
+
+def measure_intervals(report, folder, sizes):
+    print(f"  about {sizes.minutes_of_intervals():.0f} minutes", flush=True)
+    slow_down(report, Bench(pathlib.Path(folder), sizes))

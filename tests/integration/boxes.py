@@ -16,6 +16,7 @@ import pytest
 from processes import BIN, CALL_SECONDS, ROOT, children_of, run, wait_until
 
 TRIXIE = ROOT / "scripts" / "trixie-root"
+HANGS_UP = ("env", "--default-signal=HUP")  # these tests may run below nohup, which ignores SIGHUP
 RING = pathlib.Path(__file__).parent / "container" / "ring.c"
 
 
@@ -89,7 +90,7 @@ class Job:
         self.environment = {**os.environ, "STDCHK_BIN": str(BIN), "STDCHK_CRIU": str(base.criu),
                             "STDCHK_ROOT": str(base.root), **(environment or {})}
         self.lines = {"out": [], "err": []}
-        begin = [*pool.prefix, BIN / "stdchk", command]
+        begin = [*pool.prefix, *HANGS_UP, BIN / "stdchk", command]
         if command == "run":
             begin += ["--name", name]
             begin += [] if any(str(word).startswith("--up") for word in words) else ["--pool", pool.state]

@@ -24,6 +24,22 @@ FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
 needs_freezer = pytest.mark.skipif(not FREEZER.is_dir(), reason=f"there is no {FREEZER}")
 
 
+# The ranks of Open MPI connect in MPI_Init, over IPv4. Otherwise each pair of ranks connects at its first message, in both
+# directions if both ranks send. On a busy machine, one rank could not connect, and the job waited for ever.
+OPEN_MPI = {"OMPI_MCA_mpi_preconnect_mpi": "1", "OMPI_MCA_btl_tcp_disable_family": "6"}
+# A shell's function that starts ranks on nodes, with options of srun. Ranks that have not connected within 45 s are
+# started once more. Any other failure, and a program that hangs without this message, is the caller's.
+START = """
+start() {
+  timeout --kill-after=15 45 srun --overlap "$@" || {
+    local status=$?
+    [[ $status == 124 || $status == 137 ]] && grep -q "failed to TCP connect" job.out || return "$status"
+    echo "started once more, because Open MPI could not connect"
+    srun --overlap "$@"
+  }
+}
+"""
+
 # A shell's program: which daemons of the pool at $1 show their figures on this node.
 FIGURES = """
 for at in $(stdchk status --prometheus-targets $1 | grep -Eo '[0-9.]+:[0-9]+'); do
@@ -46,7 +62,7 @@ class Cluster:
                             if not k.startswith(("STDCHK_", "SLURM_", "XDG_"))}
         self.environment.update(
             STDCHK_CLUSTER=str(self.folder / "cluster"), STDCHK_BIN=str(BIN), STDCHK_PROCTRACK=proctrack,
-            PATH=f"{self.folder}/bin:{BIN}:{os.environ['PATH']}")
+            PATH=f"{self.folder}/bin:{BIN}:{os.environ['PATH']}", **OPEN_MPI)
         # Like a site's installation, all users may run the programs. Slurm gives prologs no environment.
         programs_for_all(self.folder / "bin")
         shutil.copytree(ROOT / "scripts", self.folder / "scripts")

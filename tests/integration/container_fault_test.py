@@ -109,9 +109,9 @@ class Scene:
         os.kill(self.job.nodes()[1], signal.SIGKILL)
         self.hooks.go_on()
 
-    def stop_node(self):
+    def stop_node(self, number=1):
         """Stops a node for longer than its lease. When the node wakes up, its containers must end."""
-        pid = self.daemon(1)
+        pid = self.daemon(number)
         os.kill(pid, signal.SIGSTOP)
         self.hooks.go_on()
         self.job.wait_for("runs again from set", "err", 60)
@@ -199,6 +199,9 @@ TABLE = [
     ("lock", "kill_coordinator", False), ("save", "kill_coordinator", True), ("open", "kill_coordinator", False),
     ("store", "kill_coordinator", False), ("save", "stop_coordinator", False), ("store", "kill_manager", False),
     ("save", "kill_manager", False),
+    ("settle", "stop_node", False), ("open", "stop_node", False), ("settle", "kill_coordinator", False),
+    ("lock", "stop_coordinator", False), ("open", "stop_coordinator", False), ("store", "stop_coordinator", False),
+    ("settle", "kill_manager", False), ("lock", "kill_manager", False), ("open", "kill_manager", False),
 ]
 
 
@@ -220,7 +223,8 @@ def test_a_fault_in_a_step_of_a_checkpoint(scene, straight, step, what):
 
 @pytest.mark.parametrize("step,what,short", [
     ("load", "fail", False), ("load", "kill_node", True), ("load", "kill_coordinator", False), ("load", "kill_manager", False),
-    ("open", "fail", False)])
+    ("load", "stop_node", False), ("open", "fail", False), ("open", "kill_node", False), ("open", "stop_node", False),
+    ("open", "kill_coordinator", False), ("open", "kill_manager", False)])
 def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
     if not short and not ALL:
         pytest.skip("a row of scripts/check container")
@@ -233,6 +237,8 @@ def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
         if what == "kill_node":
             os.kill(scene.job.nodes()[-1], signal.SIGKILL)
             scene.hooks.go_on()
+        elif what == "stop_node":
+            scene.stop_node(-1)
         elif what == "kill_manager":
             scene.kill_manager()
             run(BIN / "stdchk", "recover", "--pool", scene.pool.state)

@@ -1,17 +1,22 @@
 """Unmodified MPI programs in containers: saved into the pool, killed, restarted, with the result of an undisturbed run."""
 
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import termios
+import time
+import uuid
 
 import pytest
-from boxes import Base, Pool, job, why_not
-from processes import BIN, ROOT, is_running, run, wait_until
+from boxes import HANGS_UP, Base, Pool, job, why_not
+from processes import BIN, CALL_SECONDS, ROOT, is_running, run, wait_until
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -47,6 +52,7 @@ def ring(library, *arguments):
 def test_a_job_that_was_saved_and_killed_has_the_result_of_an_undisturbed_run(pool, base, library):
     with job(pool, base, "-n", 3, "--nodes", 2, *ring(library, "150", "8")) as straight:
         assert straight.wait() == 0, straight.err
+        assert "MPI is told to use TCP" in straight.err
     with job(pool, base, "-n", 3, "--nodes", 2, *ring(library, "150", "8")) as first:
         first.wait_for("round 20")
         assert first.checkpoint() == f"{first.name}.*.T1"
@@ -438,15 +444,89 @@ def test_a_pool_with_a_dead_mount_is_neither_taken_down_nor_taken_over(base, tmp
         assert all(is_running(pid) for pid in benefactors)
 
 
-def test_a_signal_while_the_pool_comes_up_takes_it_down_again(base, tmp_path):
+END_SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", END_SIGNALS)
+def test_a_signal_while_the_pool_comes_up_takes_it_down_again(base, tmp_path, number):
     begun = tmp_path / "begun"
     slow = wrapped(tmp_path / "slow", f'[ "$1" != up ] || {{ touch {begun}; sleep 2; }}')
     with OwnPool(tmp_path) as own, job(own, base, own.up, "-n", 1, "--", "true", environment=slow) as one:
         wait_until(begun.exists, "the pool comes up")
-        one.signal(signal.SIGTERM)
-        assert one.wait() == 128 + signal.SIGTERM, one.err
+        one.signal(number)
+        assert one.wait() == 128 + number, one.err
         assert not own.is_up()
         assert one.status() is None, "the job has not begun"
+
+
+def test_a_lost_terminal_saves_the_job_and_takes_its_drained_pool_down(base, tmp_path):
+    """The terminal is gone: the kernel sends SIGHUP, and each output fails."""
+    name, drain = f"t{uuid.uuid4().hex[:8]}", tmp_path / "pfs"
+    environment = {**os.environ, "STDCHK_BIN": str(BIN), "STDCHK_CRIU": str(base.criu), "STDCHK_ROOT": str(base.root)}
+    terminal, inside = pty.openpty()
+    with OwnPool(tmp_path, "--drain", drain) as own:
+        words = [*HANGS_UP, BIN / "stdchk", "run", "--name", name, "--every", "never", own.up, "-n", "1", "--", "sleep", "100"]
+        process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside, env=environment, start_new_session=True,
+                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(inside)
+        try:
+            wait_until(lambda: run(BIN / "stdchk", "checkpoint", name, env=environment, check=False).returncode == 0,
+                       "the first set", 60)
+            os.close(terminal)
+            assert process.wait(CALL_SECONDS) == 128 + signal.SIGHUP
+        finally:
+            process.kill()
+        assert not own.is_up()
+        assert os.readlink(drain / name / "latest") == f"{name}.*.T2", "the job was saved once more, and the set was drained"
+    run(BIN / "stdchk", "jobs", "--forget", name, env=environment)
+
+
+@pytest.mark.parametrize("number", END_SIGNALS)
+def test_a_signal_limits_the_drain_of_the_job_s_pool(base, tmp_path, number):
+    begun = tmp_path / "begun"
+    # The drain without a limit of time does not end.
+    slow = wrapped(tmp_path / "slow", f'case "$*" in *--timeout*) ;; down*) touch {begun}; exec sleep 1000 ;; esac')
+    with (OwnPool(tmp_path, "--drain", tmp_path / "pfs") as own,
+          job(own, base, own.up, "-n", 1, "--", "true", environment=slow) as one):
+        wait_until(begun.exists, "the drain", 40)
+        one.signal(number)
+        assert one.wait() == 0, one.err
+        assert "s more" in one.err and "is lost with it" not in one.err
+        assert not own.is_up()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_the_drain_and_takes_the_pool_down(base, tmp_path, number):
+    begun, limited = tmp_path / "begun", tmp_path / "limited"
+    # No drain ends. The command without --drain takes the pool down.
+    slow = wrapped(tmp_path / "slow", f"""if [ "$1" = down ]; then case "$*" in
+        *--timeout*) touch {limited}; exec sleep 1000 ;;
+        *--drain*) touch {begun}; exec sleep 1000 ;;
+        esac; fi""")
+    with (OwnPool(tmp_path, "--drain", tmp_path / "pfs") as own,
+          job(own, base, own.up, "-n", 1, "--", "true", environment=slow) as one):
+        wait_until(begun.exists, "the drain", 40)
+        one.signal(number)
+        wait_until(limited.exists, "the limited drain")
+        for _ in range(2):
+            one.signal(signal.SIGHUP)
+            time.sleep(0.5)
+        assert one.process.poll() is None, "a lost terminal does not hurry a limited drain"
+        one.signal(number)
+        assert one.wait() == 2, "not all was drained"
+        assert "what it has not drained is lost with it" in one.err
+        assert not own.is_up()
+
+
+def test_ctrl_c_while_a_pool_goes_down_leaves_no_half_of_it(base, tmp_path):
+    begun = tmp_path / "begun"
+    slow = wrapped(tmp_path / "slow", f'[ "$1" != down ] || {{ touch {begun}; sleep 2; }}')
+    with OwnPool(tmp_path) as own, job(own, base, own.up, "-n", 1, "--", "true", environment=slow) as one:
+        wait_until(begun.exists, "the end of the pool", 40)
+        for number in END_SIGNALS:
+            one.signal(number)
+        assert one.wait() == 0, one.err
+        assert not own.is_up()
 
 
 def test_a_failed_drain_of_the_job_s_pool_is_the_command_s_failure(base, tmp_path):
@@ -457,21 +537,6 @@ def test_a_failed_drain_of_the_job_s_pool_is_the_command_s_failure(base, tmp_pat
         assert "no drain" in one.err and "was not taken down" in one.err
         assert own.is_up()
         assert one.status()["state"] == "not running", "the record stays, as the sets do"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_limits_the_drain_of_the_job_s_pool(base, tmp_path, number):
-    begun = tmp_path / "begun"
-    # The drain without a limit of time does not end.
-    slow = wrapped(tmp_path / "slow", f'case "$*" in *--timeout*) ;; down*) touch {begun}; exec sleep 1000 ;; esac')
-    with (OwnPool(tmp_path, "--drain", tmp_path / "pfs") as own,
-          job(own, base, own.up, "-n", 1, "--", "true", environment=slow) as one):
-        wait_until(begun.exists, "the drain", 40)
-        one.signal(number)
-        limited = number == signal.SIGTERM
-        assert one.wait() == (0 if limited else 2), one.err
-        assert ("s more" in one.err) == limited
-        assert own.is_up() != limited
 
 
 def test_a_job_that_may_not_be_restarted_ends_with_its_node(pool, base):

@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from clusters import CLUSTER, FIGURES, Cluster, Pbs, cluster, needed, needs_freezer, nothing_left, result_of
+from clusters import CLUSTER, FIGURES, START, Cluster, Pbs, cluster, needed, needs_freezer, nothing_left, result_of
 from processes import BIN, ROOT, leads_to, run, wait_until
 
 MIB = 1 << 20
@@ -353,12 +353,12 @@ def test_a_job_that_goes_on_after_a_loss_restarts_from_memory(undisturbed):
     cluster = Cluster(4)
     try:
         job = cluster.submit(
-            "--nodes=4", "--ntasks-per-node=2", "--no-kill", script=f"""
+            "--nodes=4", "--ntasks-per-node=2", "--no-kill", script=f"""{START}
             stdchk up --job --mount /tmp/pool --benefactor-nodes 1 --memory 128M --encrypt \\
                 --policy images=3 || exit 1
             srun --overlap -w n1,n2,n3 -N3 -n3 {HEAT} --directory /tmp/pool/heat --wait-step {WAIT_AT}
             echo newest is $(readlink /tmp/pool/heat/latest)
-            srun --overlap -w n1,n2 -N2 -n3 {HEAT} --directory /tmp/pool/heat || exit 1
+            start -w n1,n2 -N2 -n3 {HEAT} --directory /tmp/pool/heat || exit 1
             stdchk down /tmp/pool
             """)
         def latest():
@@ -366,7 +366,7 @@ def test_a_job_that_goes_on_after_a_loss_restarts_from_memory(undisturbed):
             return done.stdout.strip()
         wait_until(lambda: latest() == f"heat.*.T{WAIT_AT - EVERY}", "five sets", 60)
         cluster.call("kill", "n3")
-        cluster.wait(job)
+        cluster.wait(job, seconds=150)
         text = cluster.output()
         assert f"newest is heat.*.T{WAIT_AT - EVERY}" in text
         assert f"restart step={WAIT_AT - EVERY}" in text
@@ -382,12 +382,12 @@ def test_a_lost_benefactor_costs_nothing_that_has_its_copies(undisturbed):
     cluster = Cluster(4)
     try:
         job = cluster.submit(
-            "--nodes=4", "--ntasks-per-node=2", "--no-kill", script=f"""
+            "--nodes=4", "--ntasks-per-node=2", "--no-kill", script=f"""{START}
             stdchk up --job --mount /tmp/pool --benefactor-nodes 3 --memory 64M \\
                 --policy images=3,copies=2,commit=redundant || exit 1
             srun --overlap -w n1,n2,n3 -N3 -n3 {HEAT} --directory /tmp/pool/heat --wait-step {WAIT_AT}
             echo newest is $(readlink /tmp/pool/heat/latest)
-            srun --overlap -w n1,n2,n4 -N3 -n3 {HEAT} --directory /tmp/pool/heat || exit 1
+            start -w n1,n2,n4 -N3 -n3 {HEAT} --directory /tmp/pool/heat || exit 1
             for i in $(seq 100); do [ "$(readlink /tmp/pool/heat/latest)" = 'heat.*.T{STEPS}' ] && break; sleep 0.1; done
             echo newest is $(readlink /tmp/pool/heat/latest)
             stdchk status --json /tmp/pool >status
@@ -409,7 +409,7 @@ def test_a_lost_benefactor_costs_nothing_that_has_its_copies(undisturbed):
         holders = {lending[place["benefactor"]] for image in images for place in image["benefactors"]}
         assert "n3" in holders
         cluster.call("kill", "n3")
-        cluster.wait(job, seconds=120)
+        cluster.wait(job, seconds=180)
         text = cluster.output()
         assert f"newest is {newest}\n" in text and f"newest is heat.*.T{STEPS}\n" in text
         assert f"restart step={WAIT_AT - EVERY}" in text

@@ -1,15 +1,18 @@
 #include "tools/base/exit_status.h"
 
-#include <fmt/core.h>
-
 #include <cstdio>
 
 #include "tools/base/show.h"
 
 namespace stdchk::tools {
 
+void tell(const std::string& text) {
+  const std::string line = "stdchk: " + shown_message(text) + "\n";
+  (void)std::fputs(line.c_str(), stderr);  // fmt::print() would throw
+}
+
 int complain(const std::string& text) {
-  fmt::print(stderr, "stdchk: {}\n", shown_message(text));
+  tell(text);
   return kExitError;
 }
 

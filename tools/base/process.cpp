@@ -19,6 +19,7 @@
 
 #include "core/base/exec_words.h"
 #include "core/base/units.h"
+#include "core/runtime/reactor.h"
 
 extern char** environ;
 
@@ -30,10 +31,29 @@ namespace fs = std::filesystem;
 
 constexpr auto kEndPatience = 2s;
 
-/// Set by a signal handler, read by any thread.
-std::atomic<int> end_signal_count = 0;
-std::atomic<int> last_end_signal = 0;
+// Set by a signal handler, read by any thread.
+std::atomic<int> term_count = 0, interrupt_count = 0, hangup_count = 0;
+std::atomic<int> first_end_signal = 0;
+std::atomic<Reactor*> stopped_by_signals = nullptr;
 static_assert(std::atomic<int>::is_always_lock_free);
+static_assert(std::atomic<Reactor*>::is_always_lock_free);
+
+void note_end_signal(int number) {
+  int none = 0;
+  first_end_signal.compare_exchange_strong(none, number);
+  ++(number == SIGTERM ? term_count : number == SIGINT ? interrupt_count : hangup_count);
+  if (Reactor* const reactor = stopped_by_signals) reactor->stop();
+}
+
+void handle_end_signals(int flags) {
+  struct sigaction action {};
+  action.sa_handler = note_end_signal;
+  action.sa_flags = flags;
+  for (const int signal : {SIGTERM, SIGINT}) ::sigaction(signal, &action, nullptr);
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) ::sigaction(SIGHUP, &action, nullptr);
+}
 
 /// Whether the real, effective, saved and file system users are this user: proc(5), "Uid" of
 /// /proc/PID/status.
@@ -347,18 +367,16 @@ std::string shell_words(std::span<const std::string> words) {
   return text;
 }
 
-void notice_end_signals() {
-  struct sigaction action {};
-  action.sa_handler = [](int number) {
-    last_end_signal = number;
-    ++end_signal_count;
-  };
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaction(signal, &action, nullptr);
+void notice_end_signals() { handle_end_signals(0); }
+
+void stop_on_end_signals(Reactor& reactor) {
+  stopped_by_signals = &reactor;
+  handle_end_signals(SA_RESTART);
 }
 
-bool asked_to_end() { return end_signal_count > 0; }
+bool asked_to_end() { return end_signals().count() > 0; }
 
-EndSignals end_signals() { return {end_signal_count, last_end_signal}; }
+EndSignals end_signals() { return {term_count, interrupt_count, hangup_count, first_end_signal}; }
 
 void sleep_for(Duration duration) { std::this_thread::sleep_for(duration); }
 

@@ -14,6 +14,10 @@
 #include "core/base/process_id.h"
 #include "tools/base/problem.h"
 
+namespace stdchk {
+class Reactor;
+}
+
 namespace stdchk::tools {
 
 /// Starts a program in its own session, without terminal. Appends its output to `log_path`.
@@ -58,13 +62,20 @@ std::string shell_word(const std::string& text);
 /// The words as a POSIX shell reads them, with spaces between them.
 std::string shell_words(std::span<const std::string> words);
 
-/// From now on SIGTERM, SIGINT and SIGHUP only make asked_to_end() true.
+/// From now on SIGTERM, SIGINT and SIGHUP only make asked_to_end() true. A SIGHUP that this process
+/// ignores stays ignored: nohup(1).
 void notice_end_signals();
+/// The same, and each of these signals stops `reactor`, which must live until the process ends.
+void stop_on_end_signals(Reactor& reactor);
 bool asked_to_end();
+
 /// The signals that notice_end_signals() has noticed.
 struct EndSignals {
-  int count = 0;
-  int last = 0;  ///< the number of the last signal; 0: none came
+  int terms = 0;       ///< how often SIGTERM came
+  int interrupts = 0;  ///< SIGINT: Ctrl-C
+  int hangups = 0;     ///< SIGHUP; one lost terminal may send several
+  int first = 0;       ///< the number of the first signal; 0: none came
+  int count() const { return terms + interrupts + hangups; }
 };
 EndSignals end_signals();
 

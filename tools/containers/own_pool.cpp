@@ -1,8 +1,8 @@
 #include "tools/containers/own_pool.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +12,7 @@
 #include "tools/base/exit_status.h"
 #include "tools/base/mounts.h"
 #include "tools/base/process.h"
+#include "tools/base/running.h"
 #include "tools/pool/batch_job.h"
 #include "tools/pool/job.h"
 
@@ -23,7 +24,7 @@ using Json = nlohmann::json;
 constexpr auto kUpMax = std::chrono::minutes(15);
 /// The drain has no limit of its own, except before a node is taken away.
 constexpr auto kDownMax = std::chrono::hours(24 * 7);
-constexpr int kSignalled = 128;
+constexpr auto kEndMax = std::chrono::minutes(15);
 
 /// The last sentence of what a `stdchk` has said on standard error.
 std::string last_sentence(std::string text) {
@@ -79,17 +80,21 @@ Outcome<PoolRecord> read_answer(const std::string& answer) {
   return problem("--up: the pool at {} is up and stays up: {}", mount, record.error().text);
 }
 
-/// Runs the command until its end, or until a signal asks this process to end.
-Outcome<CommandOutput> run_until_signal(const std::vector<std::string>& command) {
-  notice_end_signals();
-  const int before = end_signals().count;
-  auto done = run_command(command, {}, kDownMax, [before] { return end_signals().count > before; });
-  // Standard output has the program's output only.
-  if (done) fmt::print(stderr, "{}{}", done->out, done->err);
-  return done;
+void show(const std::string& text) { (void)std::fputs(text.c_str(), stderr); }
+
+/// Runs a command of the pool's end, and shows its output. Standard output has the program's output
+/// only. False: the command has failed, or `enough` has ended it.
+bool run_shown(const std::vector<std::string>& command, Duration longest,
+               const std::function<bool()>& enough = {}) {
+  const auto done = run_command(command, {}, longest, enough);
+  show(done ? done->out + done->err : "");
+  return done && done->status == kExitGood;
 }
 
-bool is_good(const Outcome<CommandOutput>& done) { return done && done->status == kExitGood; }
+/// Whether no part of the pool runs on this host, and its record is gone.
+bool is_gone(const PoolRecord& pool) {
+  return !load(pool.directory) && running_in(pool.directory).members.empty();
+}
 
 }  // namespace
 
@@ -107,7 +112,7 @@ Outcome<OwnPool> OwnPool::bring_up(const std::string& up, const PoolIdentity& ea
   auto done = run_command(command, {}, kUpMax);
   if (!done) return problem("--up: {}", done.error().text);
   if (done->status != kExitGood) return problem("--up: {}", last_sentence(done->err));
-  fmt::print(stderr, "{}", done->err);
+  show(done->err);
   auto record = read_answer(done->out);
   if (!record) return problem(record.error());
   return OwnPool(std::move(*program), std::move(*record));
@@ -116,36 +121,56 @@ Outcome<OwnPool> OwnPool::bring_up(const std::string& up, const PoolIdentity& ea
 bool OwnPool::take_down(const JobEnd& end) const {
   const bool has_ended_well = end.status == kExitGood, drains = !record_.drain.empty();
   if (!drains && !has_ended_well && end.may_have_set) {
-    fmt::print(stderr,
-               "stdchk: the pool at {} stays up, because it may have the only copy of the job's "
-               "sets\n",
-               record_.mount);
+    tell(fmt::format("the pool at {} stays up, because it may have the only copy of the job's sets",
+                     record_.mount));
     return true;
   }
-  const auto now = load(record_.directory);
-  if (now && identity_of(*now) != identity_of(record_)) {
-    fmt::print(stderr, "stdchk: the pool at {} is no longer the job's, so it stays up\n",
-               record_.mount);
+  if (const auto now = load(record_.directory); now && identity_of(*now) != identity_of(record_)) {
+    tell(fmt::format("the pool at {} is no longer the job's, so it stays up", record_.mount));
     return false;
   }
-  // The environment may name another pool, which this option overrides.
-  std::vector<std::string> command{program_, "down", "--pool", record_.directory};
-  if (drains) command.emplace_back("--drain");
-  if (drains && has_ended_well) command.emplace_back("--success");
-  const std::vector<std::string> limit{"--timeout", std::to_string(kTermDrainSeconds)};
-  const bool is_limited = drains && end.status == kSignalled + SIGTERM;
-  if (is_limited) command.insert(command.end(), limit.begin(), limit.end());
-  auto done = run_until_signal(command);
-  if (!is_good(done) && drains && !is_limited && end_signals().last == SIGTERM) {
-    fmt::print(stderr, "stdchk: SIGTERM: the drain of the pool at {} may take {} s more\n",
-               record_.mount, kTermDrainSeconds);
-    command.insert(command.end(), limit.begin(), limit.end());
-    done = run_until_signal(command);
+  if (drains && drain_and_end(has_ended_well)) return true;
+  if (drains && end_signals().count() > 0) {
+    tell(fmt::format(
+        "the pool at {} goes down after a signal; what it has not drained is lost with it",
+        record_.mount));
   }
-  if (is_good(done)) return true;
-  fmt::print(stderr, "stdchk: the pool at {} was not taken down{}\n", record_.mount,
-             done ? "" : ": " + done.error().text);
+  // A drain that fails by itself leaves the pool to its user. A signal takes the pool down.
+  const bool ends = !drains || end_signals().count() > 0;
+  if (ends && end_now()) return !drains;
+  tell(fmt::format("the pool at {} was not taken down", record_.mount));
   return false;
+}
+
+/// Drains the pool and takes it down. The first signal leaves the drain kTermDrainSeconds; SIGTERM
+/// and SIGHUP do so before the drain, too. Then SIGTERM or Ctrl-C ends the drain. False: the drain
+/// was ended, or has failed, or the pool was not taken down.
+bool OwnPool::drain_and_end(bool has_ended_well) const {
+  // The environment may name another pool, which this option overrides.
+  std::vector<std::string> command{program_, "down", "--pool", record_.directory, "--drain"};
+  if (has_ended_well) command.emplace_back("--success");
+  const EndSignals before = end_signals();
+  if (before.terms + before.hangups == 0) {
+    const auto came = [before] { return end_signals().count() > before.count(); };
+    if (run_shown(command, kDownMax, came) || is_gone(record_)) return true;
+    if (!came()) return false;
+    tell(
+        fmt::format("a signal: the drain of the pool at {} may take {} s more; SIGTERM or Ctrl-C "
+                    "ends it at once",
+                    record_.mount, kTermDrainSeconds));
+  }
+  command.insert(command.end(), {"--timeout", std::to_string(kTermDrainSeconds)});
+  // A lost terminal may send several SIGHUPs, which change nothing here.
+  const EndSignals now = end_signals();
+  return run_shown(command, kDownMax, [now] {
+    const EndSignals more = end_signals();
+    return more.terms > now.terms || more.interrupts > now.interrupts;
+  });
+}
+
+/// Takes the pool down without a drain. Signals change nothing: half a pool would stay.
+bool OwnPool::end_now() const {
+  return run_shown({program_, "down", "--pool", record_.directory}, kEndMax) || is_gone(record_);
 }
 
 }  // namespace stdchk::tools

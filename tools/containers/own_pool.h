@@ -28,13 +28,17 @@ class OwnPool {
 
   const PoolRecord& record() const { return record_; }
   /// Drains the pool and takes it down, and says so on standard error. The pool of an
-  /// unfinished job stays up if memory may hold its only sets. False: the drain or the end has
-  /// failed, or a signal came. After SIGTERM the drain may go on for kTermDrainSeconds.
+  /// unfinished job stays up if memory may hold its only sets. After a signal (end_signals()) the
+  /// drain has a limit of time, and the pool goes down even if its drain has not ended. False: the
+  /// drain or the end has failed, or a signal has ended the drain.
   bool take_down(const JobEnd& end) const;
 
  private:
   OwnPool(std::string program, PoolRecord record)
       : program_(std::move(program)), record_(std::move(record)) {}
+
+  bool drain_and_end(bool has_ended_well) const;
+  bool end_now() const;
 
   std::string program_;  ///< the path of `stdchk`
   PoolRecord record_;

@@ -7,12 +7,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "container/job/control.h"
 #include "container/job/coordinator.h"
 #include "core/base/units.h"
 #include "core/files/own_folder.h"
-#include "core/runtime/daemon.h"
+#include "core/runtime/reactor.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/hosts.h"
@@ -81,7 +82,7 @@ class Run {
   Reactor* reactor_ = nullptr;
   Coordinator* coordinator_ = nullptr;
   Pace pace_;
-  int signals_ = 0;
+  bool is_saving_to_end_ = false;
 };
 
 /// Waits for a slow reader, whose pipe may be without blocking.
@@ -98,15 +99,14 @@ container::CoordinatorEvents events() {
   events.output = [](bool errors, const std::string& text) {
     print_all(errors ? STDERR_FILENO : STDOUT_FILENO, text);
   };
-  events.say = [](const std::string& text) { fmt::print(stderr, "stdchk: {}\n", text); };
+  events.say = tell;
   events.taken = [](const container::CheckpointFigures& taken) {
     std::string steps;
     for (const auto& [step, took] : taken.steps) steps += fmt::format(" {} {}", step, in_ms(took));
-    fmt::print(stderr,
-               "stdchk: set T{} is complete after {} ms; the job stood still for {} ms, "
-               "{} of images (ms:{})\n",
-               taken.set, in_ms(taken.complete), in_ms(taken.pause),
-               format_bytes(taken.image_bytes), steps);
+    tell(fmt::format(
+        "set T{} is complete after {} ms; the job stood still for {} ms, {} of images (ms:{})",
+        taken.set, in_ms(taken.complete), in_ms(taken.pause), format_bytes(taken.image_bytes),
+        steps));
   };
   return events;
 }
@@ -150,16 +150,23 @@ void Run::on_control(const std::string& text, container::Control::Answer answer)
   answer(Json{{"error", "the request is not known"}}.dump());
 }
 
-/// SIGTERM, as batch systems send it before they take the nodes away: saves, then ends. A second
-/// signal ends at once.
+/// SIGTERM, as batch systems send it before they take the nodes away, and SIGHUP, the end of a
+/// session: saves, then ends. SIGINT, or a second SIGTERM, ends at once. A session's end may send
+/// several SIGHUPs and one SIGTERM.
 void Run::end_by_signal() {
-  const int signal = ended_by();
-  const std::uint32_t status = static_cast<std::uint32_t>(kSignalled + signal);
-  if (signal != SIGTERM || signals_++ > 0) return coordinator_->want_end(status, "interrupted");
-  fmt::print(stderr, "stdchk: SIGTERM: the job is saved, then ended\n");
-  coordinator_->want_checkpoint([this, status](const Outcome<void>& saved) {
-    coordinator_->want_end(status, saved ? "saved, and ended by SIGTERM"
-                                         : "ended by SIGTERM and not saved: " + saved.error().text);
+  const EndSignals came = end_signals();
+  if (came.count() == 0) return;
+  const auto status = static_cast<std::uint32_t>(kSignalled + came.first);
+  if (came.interrupts > 0 || came.terms > 1) {
+    return coordinator_->want_end(status, "interrupted");
+  }
+  if (std::exchange(is_saving_to_end_, true)) return;
+  const std::string name = came.first == SIGHUP ? "SIGHUP" : "SIGTERM";
+  tell(name + ": the job is saved, then ended");
+  coordinator_->want_checkpoint([this, status, name](const Outcome<void>& saved) {
+    coordinator_->want_end(
+        status, saved ? "saved, and ended by " + name
+                      : fmt::format("ended by {} and not saved: {}", name, saved.error().text));
   });
 }
 
@@ -168,18 +175,19 @@ std::optional<Duration> Run::until_next(const container::CheckpointFigures* newe
   if (newest == nullptr) return pace_.every();
   const Duration next = pace_.after(newest->pause, newest->complete);
   if (newest->set == 1 || coordinator_->figures().size() == 1) {
-    fmt::print(stderr, "stdchk: --advise: a set costs {} ms, so the next set begins after {} s\n",
-               in_ms(newest->pause), in_ms(next) / 1000);
+    tell(fmt::format("--advise: a set costs {} ms, so the next set begins after {} s",
+                     in_ms(newest->pause), in_ms(next) / 1000));
   }
   return next;
 }
 
-/// The reactor of this process. From the first call on, SIGTERM and SIGINT only stop the reactor.
+/// The reactor of this process. From the first call on, signals that ask this process to end only
+/// stop the reactor.
 Reactor& signalled_reactor() {
   static SystemClock clock;
   static Reactor reactor(clock);
-  static const std::atomic<bool>& ending = end_on_signals(reactor);
-  (void)ending;
+  stop_on_end_signals(reactor);
+  std::signal(SIGPIPE, SIG_IGN);
   return reactor;
 }
 
@@ -214,7 +222,7 @@ Outcome<int> Run::run_job(const PoolRecord& pool, CoordinatorSettings settings) 
       end_by_signal();
     }
     reactor.remove(**control);
-    if (!coordinator.reason().empty()) fmt::print(stderr, "stdchk: {}\n", coordinator.reason());
+    if (!coordinator.reason().empty()) tell(coordinator.reason());
     status = static_cast<int>(*coordinator.status());
   }
   reactor.remove(**endpoint);
@@ -281,8 +289,13 @@ Outcome<int> run_in_pool(const PoolRecord& pool, RunOptions& options,
   if (auto made = make_set_folder(pool, options, folder); !made) return problem(made.error());
   // A restart that is refused does not change how the job was started.
   if (auto saved = save_job(options, folder); !saved) return problem(saved.error());
-  fmt::print(stderr, "stdchk: job {}, {} ranks on {} nodes, sets in {}\n", options.name,
-             options.ranks, settings->nodes.size(), folder);
+  tell(fmt::format("job {}, {} ranks on {} nodes, sets in {}", options.name, options.ranks,
+                   settings->nodes.size(), folder));
+  if (options.ranks > 1) {
+    tell(
+        "MPI is told to use TCP: shared memory between containers and other devices cannot be "
+        "saved");
+  }
   return Run(options, folder, *pace).run_job(pool, std::move(*settings));
 }
 
@@ -292,7 +305,7 @@ Outcome<int> run_in(const PoolRecord& pool, RunOptions& options, const std::stri
   if (!folder) return problem(folder.error());
   options.from = std::move(*folder);
   options.own_pool = identity_of(pool);
-  if (const int signal = ended_by(); signal != 0) return kSignalled + signal;
+  if (const int signal = end_signals().first; signal != 0) return kSignalled + signal;
   return run_in_pool(pool, options, invoked_as);
 }
 
@@ -306,7 +319,7 @@ Outcome<int> run_in_own_pool(RunOptions& options, const std::string& invoked_as)
   if (!own) return problem(own.error());
   const PoolRecord& pool = own->record();
   const auto status = run_in(pool, options, invoked_as);
-  if (!status) fmt::print(stderr, "stdchk: {}\n", status.error().text);
+  if (!status) tell(status.error().text);
   const std::string folder = set_folder(options, pool);
   const JobEnd end{status.value_or(kExitError),
                    is_below(folder, pool.mount) && may_have_set(folder, options.name, pool.mount)};
