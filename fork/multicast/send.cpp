@@ -36,9 +36,10 @@ class Sending {
       receive_datagrams();
       if (may_begin()) STDCHK_TRY(serving_.speak(clock_));
       probe();
+      if ((options_.is_over && options_.is_over()) || has_only_laggards()) return {};
       Sender& sender = serving_.sender();
       if (!sender.all_done(clock_.now()) && sender.receivers() > 0) idle_since = clock_.now();
-      if (sender.all_done(clock_.now()) && sender.receivers() > 0) {
+      if (sender.all_done(clock_.now()) && sender.receivers() > 0 && have_come()) {
         if (done_at_ < idle_since) done_at_ = clock_.now();
         // All have everything. Late ones have a second to come.
         if (clock_.now() - idle_since > std::chrono::seconds(1)) return {};
@@ -47,7 +48,9 @@ class Sending {
     }
     return {};
   }
-  SendReport report() { return {serving_.sender().counts(), done_at_ - begun_at_}; }
+  SendReport report() {
+    return {serving_.sender().counts(), complete_, std::max(done_at_, begun_at_) - begun_at_};
+  }
 
  private:
   /// A Member is a receiver in the RelayTree.
@@ -135,6 +138,24 @@ class Sending {
     return begun_;
   }
 
+  /// Without is_over nobody knows whether receivers that are expected will come.
+  bool have_come() const { return !options_.is_over || complete_ >= options_.expected; }
+
+  /// Returns true when half of the receivers have been complete for so long that the others lag.
+  bool has_only_laggards() {
+    const std::size_t complete = serving_.sender().complete();
+    complete_ = std::max(complete_, complete);
+    if (!options_.leaves_laggards || complete == 0) return false;
+    const Time now = clock_.now();
+    // Before all expected receivers have come, nobody knows how many are half.
+    const std::size_t all = std::max<std::size_t>(serving_.sender().receivers(), options_.expected);
+    if (half_at_ == Time{}) {
+      if (complete * 2 < all) return false;
+      half_at_ = now;
+    }
+    return now - half_at_ > std::max<Duration>(kLaggardsTime, half_at_ - begun_at_);
+  }
+
   void probe() {
     if (clock_.now() - probed_ < kProbe) return;
     probed_ = clock_.now();
@@ -162,6 +183,8 @@ class Sending {
   Time first_ask_{};
   Time begun_at_{};
   Time done_at_{};
+  Time half_at_{};            ///< half of the receivers were complete for the first time
+  std::size_t complete_ = 0;  ///< highest number of complete receivers
   bool begun_ = false;
 };
 

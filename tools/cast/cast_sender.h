@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/api/filesystem.h"
+#include "core/base/result.h"
+#include "fork/multicast/cast.h"
+#include "tools/base/pool_record.h"
+#include "tools/cast/bundle.h"
+#include "tools/cast/cast_offer.h"
+
+namespace stdchk::tools {
+
+/// A CastSender sends the images that all nodes load to all of them at once, while this object
+/// lives.
+///
+/// Owns: a thread with the sender; the offer in the pool, which goes when the sender ends.
+/// Threads: one. Limits: reads the images twice, once for their digests.
+/// Not: nodes may read the same images from the pool. A node that the sender does not reach, or
+///   that lags, does so.
+class CastSender {
+ public:
+  /// `filesystem` must outlive this. Fails when the host has no address that other nodes reach.
+  static Outcome<std::unique_ptr<CastSender>> start(client::Filesystem& filesystem,
+                                                    const PoolRecord& pool,
+                                                    std::vector<BundleImage> images,
+                                                    std::size_t nodes);
+  ~CastSender();
+  CastSender(const CastSender&) = delete;
+  CastSender& operator=(const CastSender&) = delete;
+
+  /// The name of the offer.
+  const std::string& name() const { return name_; }
+  std::uint64_t bytes() const { return bundle_.bytes(); }
+  /// Ends the sender. Returns the number of nodes that got everything from it, or from each other.
+  std::size_t end();
+
+ private:
+  CastSender(client::Filesystem& filesystem, Bundle bundle, multicast::Manifest manifest)
+      : filesystem_(filesystem), bundle_(std::move(bundle)), manifest_(std::move(manifest)) {}
+
+  Outcome<void> run(std::uint32_t own_host, std::size_t nodes);
+
+  client::Filesystem& filesystem_;
+  const Bundle bundle_;
+  const multicast::Manifest manifest_;
+  multicast::SendOptions options_;
+  std::unique_ptr<PublishedOffer> offer_;
+  std::string name_;
+  std::thread thread_;
+  std::atomic<bool> is_over_{false};
+  std::size_t complete_ = 0;  ///< written by the thread, read after its end
+};
+
+/// Whether nodes get the images sooner from one sender than by reads from the pool. Each benefactor
+/// sends its part to each node, so several benefactors are faster together than one sender.
+bool is_worth_a_cast(client::Filesystem& filesystem, std::uint64_t bytes, std::size_t nodes);
+
+}  // namespace stdchk::tools
