@@ -75,7 +75,7 @@ def hosts(pool):
 
 
 def write_set(pool, folder, size):
-    """A set that is a directory: each node loads all of it. Returns the originals by name."""
+    """Writes a directory that is a set: each node loads the whole directory. Returns the originals by name."""
     set_rules(pool, folder, *RULES)
     originals = pool.folder / "originals"
     originals.mkdir()

@@ -1,13 +1,7 @@
 #include "tools/cast/cast_offer.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstring>
-
-#include "core/base/descriptor.h"
 #include "core/base/units.h"
 #include "core/files/pool_files.h"
 
@@ -16,8 +10,6 @@ namespace {
 
 constexpr const char* kFolderPrefix = ".stdchk-cast-";
 constexpr std::size_t kNameBytes = 8;
-/// Any port: connect(2) of a datagram socket sends nothing.
-constexpr std::uint16_t kSomePort = 7100;
 
 }  // namespace
 
@@ -67,28 +59,6 @@ std::optional<CastOffer> find_offer(client::Filesystem& filesystem, const std::s
   const auto entries = filesystem.read_directory(folder->id);
   if (!entries || entries->size() != 1) return std::nullopt;
   return parse_cast_offer(entries->front().name);
-}
-
-std::optional<std::uint32_t> own_address_to(const std::string& host) {
-  addrinfo wanted{};
-  wanted.ai_family = AF_INET;
-  wanted.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (host.empty() || ::getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0) {
-    return std::nullopt;
-  }
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof address);
-  ::freeaddrinfo(found);
-  address.sin_port = htons(kSomePort);
-  const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  socklen_t length = sizeof address;
-  if (!socket ||
-      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    return std::nullopt;
-  }
-  return ntohl(address.sin_addr.s_addr);
 }
 
 std::string host_of_manager(const std::string& address) {

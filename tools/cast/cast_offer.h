@@ -25,7 +25,7 @@ struct CastOffer {
 std::string to_text(const CastOffer& offer);
 std::optional<CastOffer> parse_cast_offer(const std::string& text);
 
-/// A PublishedOffer is a CastOffer in the pool, for all members of the pool that are of this user.
+/// A PublishedOffer is a CastOffer in the pool. Members of the pool with the same user find it.
 /// It is the name of a folder in a private folder. So its secret is in no command line.
 ///
 /// Owns: both folders, which go with this object. Threads: one at a time.
@@ -49,12 +49,9 @@ class PublishedOffer {
   const FileId folder_;
   const std::string text_;
 };
-/// Returns the offer of that name; nothing: there is none, or no longer.
+/// Returns the offer of that name. Nothing: its sender has ended.
 std::optional<CastOffer> find_offer(client::Filesystem& filesystem, const std::string& name);
 
-/// The host's IPv4 address for packets to `host`, a name or an address. Nothing: `host` has no IPv4
-/// address, or cannot be reached.
-std::optional<std::uint32_t> own_address_to(const std::string& host);
 /// The host part of a manager's address such as "tcp:10.0.0.1:7471", or of the first of a list.
 std::string host_of_manager(const std::string& address);
 

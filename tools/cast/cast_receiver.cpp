@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/clock.h"
+#include "core/base/host_address.h"
 #include "core/base/limits.h"
 #include "core/base/zero_bytes.h"
 #include "fork/multicast/cast.h"
@@ -95,7 +96,7 @@ Outcome<void> CastReceiver::complete(std::size_t image) {
   for (const Bundle::Part& part : bundle_.parts_of(image)) {
     const std::uint64_t end = part.at + part.length;
     for (std::uint64_t at = part.at; at < end;) {
-      // The next bytes that did not come: up to a unit that came, and as long as one read.
+      // Reads the next missing bytes: up to a unit that came, at most kReadBytes.
       std::uint64_t unit = at / multicast::kUnitBytes;
       if (is_here_[unit]) {
         at = (unit + 1) * multicast::kUnitBytes;

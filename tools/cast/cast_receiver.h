@@ -11,8 +11,8 @@
 
 namespace stdchk::tools {
 
-/// A CastReceiver makes a node's copies of the images of a Bundle: first with what a CastSender
-/// sends, then with what the node still lacks, from the pool.
+/// A CastReceiver makes a node's copies of the images of a Bundle. First it takes the bytes of a
+/// CastSender. Then it reads missing bytes from the pool.
 ///
 /// Owns: the copies until they have their names; the images, open in the pool.
 /// Threads: complete() may run for several images at once, after receive().

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/clock.h"
+#include "core/base/host_address.h"
 #include "core/base/limits.h"
 #include "tools/base/process.h"
 
@@ -16,8 +17,8 @@ namespace {
 /// Fewer bytes are read from the pool before a sender is ready.
 constexpr std::uint64_t kBytesMin = 8 * limits::kMiB;
 constexpr std::size_t kNodesMin = 3;
-/// The sender reads the images in blocks. It keeps the last ones, because receivers ask again for
-/// what they have lost.
+/// The sender reads the images in blocks. Receivers ask again for lost bytes, so it keeps the last
+/// blocks.
 constexpr std::size_t kBlockBytes = limits::kMiB;
 constexpr std::size_t kBlocksMax = 32;
 /// A random group of 239.255.0.0/16 (RFC 2365, section 6.1): casts at the same time differ.

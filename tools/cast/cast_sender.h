@@ -22,8 +22,7 @@ namespace stdchk::tools {
 ///
 /// Owns: a thread with the sender; the offer in the pool, which goes when the sender ends.
 /// Threads: one. Limits: reads the images twice, once for their digests.
-/// Not: nodes may read the same images from the pool. A node that the sender does not reach, or
-///   that lags, does so.
+/// Not: a promise to serve each node. Unreached nodes and slow nodes read from the pool.
 class CastSender {
  public:
   /// `filesystem` must outlive this. Fails when the host has no address that other nodes reach.
@@ -38,7 +37,7 @@ class CastSender {
   /// The name of the offer.
   const std::string& name() const { return name_; }
   std::uint64_t bytes() const { return bundle_.bytes(); }
-  /// Ends the sender. Returns the number of nodes that got everything from it, or from each other.
+  /// Ends the sender. Returns the number of nodes that got all bytes by the multicast or by relays.
   std::size_t end();
 
  private:

@@ -321,7 +321,7 @@ BundleImage to_bundle_image(const SetImage& image) {
   return {image.name, image.attributes.id, image.attributes.size_bytes, image.attributes.mode};
 }
 
-/// Loads all images, several at once. Images for all nodes come from a sender, if there is one.
+/// Loads all images, several at once. Images for all nodes come from the sender of options.cast.
 Outcome<void> load_all(client::Filesystem& filesystem, std::vector<Load>& loads,
                        const LocalFolder* to, const RestartOptions& options) {
   std::vector<Load*> own;

@@ -1,5 +1,6 @@
 #include "tools/cast/cast_offer.h"
 
+#include "core/base/host_address.h"
 #include "tests/support/catch.h"
 
 namespace stdchk::tools {
