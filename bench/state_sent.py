@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Measures the state that clones on other hosts need, against suspending and resuming the whole process: table 2 of the
-SnowFlock paper. bench/state_sent.py [--mib N] [--hosts N] [--rounds N] [--json]
+"""Measures the state that clones on other hosts need: bench/state_sent.py [--mib N] [--hosts N] [--rounds N] [--json]
 
-A process has loaded data into memory. Workers on other hosts each read 4 % of it. Hosts are network namespaces on one
+The comparison is with a process that is suspended and resumed as a whole, as in table 2 of the SnowFlock paper. A process has loaded data into memory. Workers on other hosts each read 4 % of it. Hosts are network namespaces on one
 switch. The time runs from the request until the last worker has its result. The sent state is what leaves the process's host.
 
 - clones: sf_clone to all hosts. Sent: all bytes to the daemons there: CRIU's small image, and pages that clones touch.
 - suspend and resume, multicast: CRIU dumps the process, stdchk-cast sends the image, CRIU restores it on each host.
-- suspend and resume, unicast: the same, but each host gets the image by itself, one after the other.
+- suspend and resume, unicast: the same steps; the hosts get the image in turns, by unicast.
 
 Needs root, and the CRIU of scripts/trixie-root.
 """
@@ -95,7 +94,7 @@ def parent_of_clones(mib, hosts):
 
 
 def by_clones(hosts, criu, mib):
-    """Returns the seconds and the MiB to other hosts. One clone, which is granted first, stays on the parent's host."""
+    """Returns the seconds and the MiB to other hosts. The first clone stays on the parent's host."""
     folder = hosts.folder
     for old in folder.glob("sent-*"):
         old.unlink()

@@ -10,7 +10,7 @@ namespace stdchk {
 /// wait for a name server. Nothing: it has none.
 std::optional<std::uint32_t> ipv4_of(const std::string& host);
 /// Returns this host's IPv4 address for packets to `host`. Sends nothing. Nothing: `host` has no
-/// IPv4 address, or there is no route to it.
+/// IPv4 address, or no route leads there.
 std::optional<std::uint32_t> own_address_to(const std::string& host);
 
 }  // namespace stdchk

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "fork/multicast/cast.h"
 #include "fork/multicast/messages.h"
@@ -49,7 +50,8 @@ class Sending {
     return {};
   }
   SendReport report() {
-    return {serving_.sender().counts(), complete_, std::max(done_at_, begun_at_) - begun_at_};
+    return {serving_.sender().counts(), complete_.size(),
+            std::max(done_at_, begun_at_) - begun_at_};
   }
 
  private:
@@ -103,8 +105,9 @@ class Sending {
 
   void take(const Opened& opened, const AskMessage& asked, const Address& from) {
     const Time now = clock_.now();
-    if (serving_.take(now, opened, asked, from))
-      tree_.heard(now, opened.from, asked.ask.done || asked.ask.gone);
+    if (!serving_.take(now, opened, asked, from)) return;
+    tree_.heard(now, opened.from, asked.ask.done || asked.ask.gone);
+    if (asked.ask.done && complete_.size() < Sender::kReceiversMax) complete_.insert(opened.from);
   }
 
   void place(const Opened& opened, const Join& join, const Address& from) {
@@ -139,18 +142,16 @@ class Sending {
   }
 
   /// Without is_over nobody knows whether receivers that are expected will come.
-  bool have_come() const { return !options_.is_over || complete_ >= options_.expected; }
+  bool have_come() const { return !options_.is_over || complete_.size() >= options_.expected; }
 
   /// Returns true when half of the receivers have been complete for so long that the others lag.
   bool has_only_laggards() {
-    const std::size_t complete = serving_.sender().complete();
-    complete_ = std::max(complete_, complete);
-    if (!options_.leaves_laggards || complete == 0) return false;
+    if (!options_.leaves_laggards || complete_.empty()) return false;
     const Time now = clock_.now();
     // Before all expected receivers have come, nobody knows how many are half.
     const std::size_t all = std::max<std::size_t>(serving_.sender().receivers(), options_.expected);
     if (half_at_ == Time{}) {
-      if (complete * 2 < all) return false;
+      if (complete_.size() * 2 < all) return false;
       half_at_ = now;
     }
     return now - half_at_ > std::max<Duration>(kLaggardsTime, half_at_ - begun_at_);
@@ -183,8 +184,8 @@ class Sending {
   Time first_ask_{};
   Time begun_at_{};
   Time done_at_{};
-  Time half_at_{};            ///< half of the receivers were complete for the first time
-  std::size_t complete_ = 0;  ///< highest number of complete receivers
+  Time half_at_{};                 ///< half of the receivers were complete for the first time
+  std::set<ReceiverId> complete_;  ///< at most Sender::kReceiversMax
   bool begun_ = false;
 };
 

@@ -281,11 +281,6 @@ void Sender::forget_silent(Time now) {
   std::erase_if(receivers_, [&](const auto& each) { return now - each.second.heard > kSilence; });
 }
 
-std::size_t Sender::complete() const {
-  return static_cast<std::size_t>(std::count_if(receivers_.begin(), receivers_.end(),
-                                                [](const auto& each) { return each.second.done; }));
-}
-
 bool Sender::all_done(Time now) {
   forget_silent(now);
   return had_receivers_ && std::all_of(receivers_.begin(), receivers_.end(),

@@ -73,8 +73,6 @@ class Sender {
   const Counts& counts() const { return counts_; }
   double rate() const { return rate_.rate(); }
   std::size_t receivers() const { return receivers_.size(); }
-  /// How many of the receivers lack nothing.
-  std::size_t complete() const;
   bool is_unicast(ReceiverId id) const;
   /// False for a receiver that is unknown, or silent for kSilence.
   bool hears(Time now, ReceiverId id) const;

@@ -141,7 +141,7 @@ def test_a_node_that_lags_or_is_not_reached_reads_from_the_pool_and_slows_nobody
     folder = pool.mount / "run"
     originals = write_set(pool, folder, 32 * MIB)
     hosts.nodes[3].run("nft", "-f", "-", input=f"""table inet slow {{
-        chain in {{ type filter hook input priority 0; policy accept; meta l4proto udp {rule} }}
+        chain in {{ type filter hook input priority 0; policy accept; meta l4proto udp {rule}; }}
     }}""")
     # By the slow link alone, the node needs more than a minute.
     said, _ = hosts.stdchk(pool, "restart", *hosts.words(), "--to", hosts.local, "--timeout", 45, folder)

@@ -9,6 +9,8 @@
 #include "core/base/clock.h"
 #include "core/base/host_address.h"
 #include "core/base/limits.h"
+#include "core/base/units.h"
+#include "tools/base/connection.h"
 #include "tools/base/process.h"
 
 namespace stdchk::tools {
@@ -69,22 +71,25 @@ class BlockReader {
 
 }  // namespace
 
-Outcome<std::unique_ptr<CastSender>> CastSender::start(client::Filesystem& filesystem,
-                                                       const PoolRecord& pool,
+Outcome<std::unique_ptr<CastSender>> CastSender::start(const PoolRecord& pool,
                                                        std::vector<BundleImage> images,
                                                        std::size_t nodes) {
   const std::string manager = host_of_manager(pool.manager_address);
   const auto own = own_address_to(manager);
   if (!own) return problem("this host has no IPv4 address to reach the manager ({})", manager);
-  auto bundle = Bundle::open(filesystem, std::move(images));
+  auto filesystem = connect(pool, limits::kWindowBytesDefault);
+  if (!filesystem) return problem(filesystem.error());
+  auto bundle = Bundle::open(**filesystem, std::move(images));
   if (!bundle) return problem(bundle.error());
-  if (bundle->bytes() == 0) return problem("the images have no data");
+  if (bundle->bytes() == 0 || bundle->bytes() > multicast::kImageBytesMax) {
+    return problem("the images have {} of data", format_bytes(bundle->bytes()));
+  }
   BlockReader reader(*bundle);
   auto manifest = multicast::Manifest::compute(
       bundle->bytes(), [&](std::uint64_t at, MutableByteSpan out) { return reader.read(at, out); });
   if (!manifest) return failed("the images", manifest.error());
   std::unique_ptr<CastSender> made(
-      new CastSender(filesystem, std::move(*bundle), std::move(*manifest)));
+      new CastSender(std::move(*filesystem), std::move(*bundle), std::move(*manifest)));
   if (auto running = made->run(*own, nodes); !running) return problem(running.error());
   return made;
 }
@@ -124,7 +129,7 @@ Outcome<void> CastSender::run(std::uint32_t own_host, std::size_t nodes) {
   offer.sender = *at;
   offer.root = manifest_.root();
   offer.layout = bundle_.layout();
-  auto published = PublishedOffer::make(filesystem_, offer);
+  auto published = PublishedOffer::make(*filesystem_, offer);
   if (!published) return problem(published.error());
   offer_ = std::move(*published);
   name_ = offer_->name();

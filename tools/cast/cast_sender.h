@@ -20,14 +20,14 @@ namespace stdchk::tools {
 /// A CastSender sends the images that all nodes load to all of them at once, while this object
 /// lives.
 ///
-/// Owns: a thread with the sender; the offer in the pool, which goes when the sender ends.
+/// Owns: a connection to the pool; a thread with the sender; the offer in the pool, which goes when the sender ends.
 /// Threads: one. Limits: reads the images twice, once for their digests.
 /// Not: a promise to serve each node. Unreached nodes and slow nodes read from the pool.
 class CastSender {
  public:
-  /// `filesystem` must outlive this. Fails when the host has no address that other nodes reach.
-  static Outcome<std::unique_ptr<CastSender>> start(client::Filesystem& filesystem,
-                                                    const PoolRecord& pool,
+  /// Fails when the host has no address that other nodes reach, or the images have no data, or more
+  /// than multicast::kImageBytesMax.
+  static Outcome<std::unique_ptr<CastSender>> start(const PoolRecord& pool,
                                                     std::vector<BundleImage> images,
                                                     std::size_t nodes);
   ~CastSender();
@@ -41,12 +41,15 @@ class CastSender {
   std::size_t end();
 
  private:
-  CastSender(client::Filesystem& filesystem, Bundle bundle, multicast::Manifest manifest)
-      : filesystem_(filesystem), bundle_(std::move(bundle)), manifest_(std::move(manifest)) {}
+  CastSender(std::unique_ptr<client::Filesystem> filesystem, Bundle bundle,
+             multicast::Manifest manifest)
+      : filesystem_(std::move(filesystem)),
+        bundle_(std::move(bundle)),
+        manifest_(std::move(manifest)) {}
 
   Outcome<void> run(std::uint32_t own_host, std::size_t nodes);
 
-  client::Filesystem& filesystem_;
+  const std::unique_ptr<client::Filesystem> filesystem_;
   const Bundle bundle_;
   const multicast::Manifest manifest_;
   multicast::SendOptions options_;

@@ -120,7 +120,7 @@ std::unique_ptr<CastSender> start_sender(const Located& located, const ChosenSet
   for (const BundleImage& image : images) bytes += image.size_bytes;
   const bool is_forced = options.multicast == "always";
   if (!is_forced && !is_worth_a_cast(*located.filesystem, bytes, nodes)) return nullptr;
-  auto sender = CastSender::start(*located.filesystem, located.pool, std::move(images), nodes);
+  auto sender = CastSender::start(located.pool, std::move(images), nodes);
   if (sender) return std::move(*sender);
   fmt::print(stderr, "stdchk: each node reads all images from the pool: {}\n", sender.error().text);
   return nullptr;

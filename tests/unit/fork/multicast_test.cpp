@@ -426,24 +426,6 @@ TEST_CASE("a receiver that is gone is forgotten at once, and does not count as c
   CHECK(sender.receivers() == 1);
 }
 
-TEST_CASE("complete receivers are counted until they are forgotten") {
-  SenderOptions options;
-  options.units = 10;
-  Sender sender(options);
-  const Time now = Time{} + std::chrono::seconds(1);
-  Ask ask;
-  ask.wants = {{0, 1, 1}};
-  for (const ReceiverId id : {1U, 2U}) CHECK(sender.on_ask(now, id, ask));
-  CHECK(sender.complete() == 0);
-  Ask done;
-  done.done = true;
-  CHECK(sender.on_ask(now, 2, done));
-  CHECK(sender.complete() == 1);
-  CHECK_FALSE(sender.all_done(now));
-  CHECK(sender.all_done(now + 2 * Sender::kSilence));
-  CHECK(sender.complete() == 0);
-}
-
 TEST_CASE("asks for what does not exist are refused") {
   SenderOptions options;
   options.units = 10;
