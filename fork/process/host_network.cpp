@@ -15,6 +15,7 @@ void add(std::string& bytes, const std::vector<std::uint32_t>& numbers) {
 
 std::vector<std::uint32_t> take(std::string_view& bytes, std::uint32_t count) {
   std::vector<std::uint32_t> numbers(count);
+  if (count == 0) return numbers;  // memcpy() takes no nullptr
   std::memcpy(numbers.data(), bytes.data(), count * sizeof(std::uint32_t));
   bytes.remove_prefix(count * sizeof(std::uint32_t));
   return numbers;

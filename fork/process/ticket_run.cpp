@@ -44,8 +44,14 @@ TicketRun::~TicketRun() {
   for (const Place& place : places_) {
     if (place.host_part != 0) parts_.network->give_back(place.host_part);
   }
+  disconnect_others();
+}
+
+void TicketRun::disconnect_others() {
   for (const std::uint32_t part : far_parts_) parts_.network->give_back(part);
+  far_parts_.clear();
   if (tunnel_ != 0) parts_.network->remove_tunnel(tunnel_);
+  tunnel_ = 0;
 }
 
 void TicketRun::limit(Duration time, const char* what) {
@@ -64,13 +70,16 @@ void TicketRun::limit(Duration time, const char* what) {
 void TicketRun::prepare() {
   limit(kPrepareMax, "The namespaces of the clones were not ready within 30 s.");
   places_.resize(parts_.is_hierarchical ? std::min<std::uint32_t>(parts_.count, 1) : parts_.count);
-  prepare_others();
-  for (std::size_t i = 0; i < places_.size(); i++) {
-    Place& place = places_[i];
+  // Before other hosts: clones there can do without an address, clones here cannot.
+  for (Place& place : places_) {
     place.host_part = parts_.network ? parts_.network->take() : 0;
     if (parts_.network && place.host_part == 0) {
       return prepared("The family has no free address: it has 253 clones.");
     }
+  }
+  prepare_others();
+  for (std::size_t i = 0; i < places_.size(); i++) {
+    Place& place = places_[i];
     Sandbox::Parts parts{
         parts_.init_program, fmt::format("{}-{}", parts_.folder, i + 1),
         parts_.sockets,      fmt::format("{}-{}-{}", parts_.host_name, parts_.number, i + 1),
@@ -157,14 +166,15 @@ void TicketRun::prepare_others() {
   others_->prepare(ticket, parts_.others, connect_others());
 }
 
-/// Connects the family's network to the other hosts. Returns each host's part of it. After a failure,
-/// clones on other hosts have only the loopback.
+/// Connects the family's network to the other hosts. Returns each host's part of it. After a
+/// failure, clones on other hosts have only the loopback, and the family keeps their addresses.
 std::vector<HostNetwork> TicketRun::connect_others() {
   std::vector<HostNetwork> networks(parts_.others.size());
   if (!parts_.network) return networks;
   const auto give_up = [&](const std::string& why) {
     log::warning("ticket {}: clones on other hosts have only the loopback network: {}",
                  parts_.number, why);
+    disconnect_others();
     return std::vector<HostNetwork>(parts_.others.size());
   };
   Tunnel tunnel;

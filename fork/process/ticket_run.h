@@ -105,6 +105,7 @@ class TicketRun {
   void tidy(std::uint32_t id);
   void prepare_others();
   std::vector<HostNetwork> connect_others();
+  void disconnect_others();
   Status take_source(const local::Record& record, std::unique_ptr<Connection>& connection);
   bool needs_source() const;
   void ask_for_image();
