@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
@@ -17,6 +19,9 @@ namespace stdchk::fork {
 namespace {
 
 constexpr int kStartMillisecondsMax = 10'000;
+/// A daemon that was killed a moment ago still has rules: its shell undoes them in this time.
+constexpr int kLockMillisecondsMax = 5'000;
+constexpr int kLockAgainMilliseconds = 20;
 constexpr const char* kForward = "/proc/sys/net/ipv4/ip_forward";
 
 /// $1: the rules; $2: ip_forward as it was. Undoes all when its input ends. No signal that ends the
@@ -29,6 +34,24 @@ cat >/dev/null
 nft delete table ip stdchk_fork
 echo "$2" >/proc/sys/net/ipv4/ip_forward
 )";
+
+/// Takes the lock of this network namespace's rules, in a folder of root. The lock ends with the
+/// last process that has the descriptor.
+Outcome<Descriptor> lock_rules() {
+  struct stat here {};
+  if (::stat("/proc/self/ns/net", &here) != 0) return problem("No network namespace.");
+  const std::string path = fmt::format("/run/stdchk-fork/nat-{}", here.st_ino);
+  Descriptor lock(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) return problem(fmt::format("{} cannot be made: {}.", path, std::strerror(errno)));
+  for (int waited = 0; ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
+       waited += kLockAgainMilliseconds) {
+    if (waited >= kLockMillisecondsMax) {
+      return problem("Another stdchk-forkd of this host has --nat. Only one can have it.");
+    }
+    ::poll(nullptr, 0, kLockAgainMilliseconds);
+  }
+  return lock;
+}
 
 }  // namespace
 
@@ -44,6 +67,7 @@ table ip stdchk_fork {{
   }}
   chain between {{
     type filter hook forward priority filter; policy {1};
+    iifname != "sf*" ip saddr {0} drop
     ip saddr {0} ip daddr {0} drop
     ip saddr {0} accept
     ip daddr {0} ct state established,related accept
@@ -55,6 +79,8 @@ table ip stdchk_fork {{
 }
 
 Outcome<Nat> Nat::start(const Subnet& subnet) {
+  const auto lock = lock_rules();
+  if (!lock) return problem(lock.error().text);
   std::string before;
   std::ifstream(kForward) >> before;
   int in[2], out[2];
@@ -64,6 +90,8 @@ Outcome<Nat> Nat::start(const Subnet& subnet) {
   if (::pipe2(out, O_CLOEXEC) != 0) return problem("no pipe");
   const Descriptor our_out(out[0]);
   Descriptor their_out(out[1]);
+  // The shell keeps the lock until it has undone all.
+  if (::fcntl(lock->get(), F_SETFD, 0) != 0) return problem("The lock of --nat cannot be kept.");
   if (spawn({"setsid", "sh", "-c", kScript, "sh", nat_rules(subnet, before == "0"), before},
             their_in.get(), their_out.get()) < 0) {
     return problem(fmt::format("setsid(1) cannot be started: {}.", std::strerror(errno)));

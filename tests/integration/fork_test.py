@@ -751,7 +751,7 @@ NETWORK = """
         while True: heard.add(s.recv(100).decode())
     def reach(host, port):
         try:
-            with socket.create_connection((host, port), 2) as s: return s.recv(100).decode()
+            with socket.create_connection((host, port), 20) as s: return s.recv(100).decode()
         except OSError: return None
     def serve(word):
         server = socket.create_server(("", 7000))
@@ -863,6 +863,10 @@ def test_clones_reach_the_outside_only_when_asked_and_nobody_reaches_them(switch
     (tmp_path / "nat").mkdir()
     daemon = Daemon(tmp_path / "nat", "--nat", prefix=host.prefix)
     assert reached_by_clones(daemon, outside, 2) == [switch.address(0)] * 2
+    (tmp_path / "second").mkdir()
+    second = subprocess.run([*host.prefix, FORKD, "--socket", tmp_path / "second" / "run" / "socket", "--nat"],
+                            capture_output=True, text=True, timeout=60)
+    assert second.returncode != 0 and "Another stdchk-forkd of this host has --nat" in second.stderr
     # Nobody outside reaches a clone, and this host forwards nothing else, as before.
     parent = daemon.start(textwrap.dedent(NETWORK) + textwrap.dedent("""
         ticket = fork.request_ticket(1)
@@ -877,11 +881,28 @@ def test_clones_reach_the_outside_only_when_asked_and_nobody_reaches_them(switch
     reach = f"import socket; print(socket.create_connection(('{clone}', 7000), 2).recv(10))"
     assert "a clone" in host.run(sys.executable, "-c", reach).stdout
     assert switch.hosts[3].run(sys.executable, "-c", reach, check=False).returncode != 0
+    # Nobody outside uses a clone's address to have this host forward packets.
+    switch.hosts[2].run("nft", "-f", "-", input="""table inet seen {
+        chain in { type filter hook input priority 0; udp dport 7002 counter; }
+    }""")
+    host.run("sh", "-c", "for each in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$each; done")
+    switch.hosts[3].run("ip", "address", "add", "10.90.200.7/32", "dev", "lo")
+    switch.hosts[3].run("ip", "route", "add", f"{switch.address(2)}/32", "via", switch.address(0), "src", "10.90.200.7")
+    switch.hosts[3].run(sys.executable, "-c", textwrap.dedent(f"""
+        import socket, time
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        for _ in range(10): s.sendto(b"forged", ("{switch.address(2)}", 7002)); time.sleep(0.05)
+        """))
+    assert "packets 0 " in switch.hosts[2].run("nft", "list", "table", "inet", "seen").stdout
     parent.kill()
     parent.communicate()
-    # A killed daemon leaves no rules.
+    # A killed daemon leaves no rules, and takes none from the next one.
     daemon.process.kill()
     daemon.process.wait()
+    (tmp_path / "next").mkdir()
+    daemon = Daemon(tmp_path / "next", "--nat", prefix=host.prefix)
+    assert reached_by_clones(daemon, outside, 2) == [switch.address(0)] * 2
+    daemon.end()
     wait_until(lambda: "stdchk_fork" not in host.run("nft", "list", "tables").stdout, "the rules go")
     wait_until(lambda: host.run("cat", forwards).stdout == before, "forwarding is as before")
 
