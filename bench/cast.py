@@ -11,6 +11,7 @@ For root only.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import resource
@@ -81,6 +82,14 @@ def measure(receivers, rate_mbit, size_mib, lose):
         return seconds, images, processors
 
 
+def print_json(options):
+    for lose in options.lose:
+        for hosts in options.hosts:
+            seconds, images, processors = zip(*(measure(hosts, options.rate, options.size, lose) for _ in range(options.rounds)))
+            print(json.dumps({"lose": lose, "hosts": hosts, "seconds": seconds, "images": images, "processors": processors,
+                              "taken": time.time()}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=int, default=100, help="rate of the sender's link, Mbit/s")
@@ -88,7 +97,11 @@ def main():
     parser.add_argument("--hosts", type=int, nargs="*", default=[1, 4, 16])
     parser.add_argument("--lose", type=int, nargs="*", default=[0, 10, 50], help="losses among 1000 datagrams, at each receiver")
     parser.add_argument("--most", type=float, help="fail if N hosts without loss take longer than one host by this factor")
+    parser.add_argument("--rounds", type=int, default=1, help="with --json: measurements of each case")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each case")
     options = parser.parse_args()
+    if options.json:
+        return print_json(options)
     missed = False
     for lose in options.lose:
         alone = None

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures clones of processes and machines: bench/fork.py [--mib N] [--clones 1,8,32] [--rounds N] [--vm]
+"""Measures clones of processes and machines: bench/fork.py [--mib N] [--clones 1,8,32] [--rounds N] [--vm] [--json]
 
 For a process: the pause of the parent in sf_clone, and the time until each clone runs. The ceiling is a fork(2) of the same
 process. Memory: the sum of the proportional shares (Pss) of the parent and all its clones, after each clone has read 1 % of
@@ -71,18 +71,23 @@ def processes(arguments):
     memory = bytearray(arguments.mib << 20)
     for at in range(0, len(memory), 4096):
         memory[at] = at >> 12 & 255
+    found = {"mib": arguments.mib, "cases": []}
     for merged in (False, True):
         if merged:
             began = time.monotonic()
             fork.prepare()
-            print(f"sf_prepare: {(time.monotonic() - began) * 1e3:.0f} ms")
-        forks = [plain_fork_ms() for _ in range(5)]
-        print(f"{arguments.mib} MiB{', merged' if merged else ''}: fork(2) {statistics.median(forks):.1f} ms")
+            found["prepare_ms"] = (time.monotonic() - began) * 1e3
         for clones in arguments.clones:
-            rounds = [one_round(fork, memory, clones) for _ in range(arguments.rounds)]
-            print(f"  {clones:3} clones: " + ", ".join(
-                f"{name} {statistics.median(r[name] for r in rounds):.0f} (worst {max(r[name] for r in rounds):.0f})"
-                for name in rounds[0]))
+            # Each round has its own ceiling.
+            rounds = [{"fork": plain_fork_ms(), **one_round(fork, memory, clones)} for _ in range(arguments.rounds)]
+            found["cases"].append({"merged": merged, "clones": clones, "rounds": rounds})
+    if arguments.json:
+        return print(json.dumps(found | {"taken": time.time()}))
+    print(f"{arguments.mib} MiB, sf_prepare: {found['prepare_ms']:.0f} ms")
+    for case in found["cases"]:
+        print(f"{'merged' if case['merged'] else 'plain '} {case['clones']:3} clones: " + ", ".join(
+            f"{name} {statistics.median(r[name] for r in case['rounds']):.0f} (worst {max(r[name] for r in case['rounds']):.0f})"
+            for name in case["rounds"][0]))
 
 
 def machines(arguments):
@@ -131,6 +136,7 @@ def main():
     parser.add_argument("--clones", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vm", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON; not with --vm")
     arguments = parser.parse_args()
     if arguments.vm:
         return machines(arguments)

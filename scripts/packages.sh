@@ -23,7 +23,7 @@ slurm_packages=(iproute2 libslurm-dev munge openmpi-bin slurm-wlm)  # for script
 rdma_vm_packages=(busybox-static cpio ibverbs-providers iproute2 kmod perftest qemu-system-x86 xz-utils)
 fork_vm_packages=(busybox-static cpio kmod qemu-system-x86 qemu-utils xz-utils)
 # shellcheck disable=SC2034 # scripts/check reads it
-fork_packages=(ncbi-blast+ python3-numpy quantlib-python)  # programs that the tests of clones run
+fork_packages=(iproute2 ncbi-blast+ nftables python3-numpy quantlib-python)  # programs that the tests of clones run
 rdma_siw_packages=(gcc make)
 # scripts/trixie-root installs these in its Debian 13 system, not on this machine.
 # shellcheck disable=SC2034 # scripts/trixie-root reads it

@@ -316,6 +316,30 @@ void describe(Options& options, VerifyOptions& verify) {
       .required();
 }
 
+/// Options of RestartOptions, RestartTestOptions or StageInOptions.
+template <class Restart>
+void add_nodes(Options& options, Restart& restart) {
+  options.flag("--job", restart.job, "load on all nodes of this Slurm or PBS job")
+      .command_line_only();
+  options
+      .text("--hosts", restart.hosts, "FILE|NAME,...",
+            "load on these hosts, one entry for each rank")
+      .command_line_only();
+  options
+      .text("--rsh", restart.remote_shell, "COMMAND",
+            "reach the hosts by COMMAND HOST sh -s; default: as stdchk up does")
+      .command_line_only();
+}
+
+void add_multicast(Options& options, std::string& multicast) {
+  options
+      .choice(
+          "--multicast", multicast, {"auto", "always", "never"},
+          "send what all nodes load once, to all of them; auto: when more than two nodes share a "
+          "benefactor")
+      .command_line_only();
+}
+
 void describe(Options& options, StageInOptions& stage) {
   add_question(options, stage);
   options
@@ -332,25 +356,16 @@ void describe(Options& options, StageInOptions& stage) {
       .count("--readers", stage.readers, 1, 1024,
              "number of files, or of requests to an object store, at once")
       .command_line_only();
+  options
+      .text("--to-all", stage.to_all, "DIR",
+            "then copy the set to this folder of all nodes of --job or --hosts")
+      .command_line_only();
+  add_nodes(options, stage);
+  add_multicast(options, stage.multicast);
   options.text("--drain-endpoint", stage.endpoint, "URL",
                "address of an object store that is not Amazon's");
   options.argument("DIR", stage.path, "a drain directory, a folder in it, or s3://BUCKET/PREFIX")
       .required();
-}
-
-/// Options of RestartOptions or RestartTestOptions.
-template <class Restart>
-void add_nodes(Options& options, Restart& restart) {
-  options.flag("--job", restart.job, "load on all nodes of this Slurm or PBS job")
-      .command_line_only();
-  options
-      .text("--hosts", restart.hosts, "FILE|NAME,...",
-            "load on these hosts, one entry for each rank")
-      .command_line_only();
-  options
-      .text("--rsh", restart.remote_shell, "COMMAND",
-            "reach the hosts by COMMAND HOST sh -s; default: as stdchk up does")
-      .command_line_only();
 }
 
 void describe(Options& options, RestartTestOptions& restart) {
@@ -397,8 +412,17 @@ void describe(Options& options, RestartOptions& restart) {
       .command_line_only();
   add_nodes(options, restart);
   options
+      .flag("--all-images", restart.all_images,
+            "with --to: copy the images of all ranks to each node")
+      .command_line_only();
+  add_multicast(options, restart.multicast);
+  options
       .text("--load", restart.load, "RANK,...",
             "load the images of these ranks of --ranks: the part of one node")
+      .command_line_only();
+  options
+      .text("--cast", restart.cast, "NAME",
+            "with --load: first take what the sender of this offer in the pool sends")
       .command_line_only();
   options.argument("DIR|JOB", restart.path, "a folder of the pool, or a job of stdchk run")
       .required();

@@ -208,7 +208,8 @@ void describe(Options& /*options*/, NoOptions& /*none*/) {}
 /// Whether the options of `restart` are for a folder, and say nothing about a job of stdchk run.
 bool is_for_folders(const RestartOptions& restart) {
   return !restart.to.empty() || !restart.run.empty() || !restart.load.empty() || restart.rank > 0 ||
-         restart.ranks > 0 || !restart.command.empty() ||
+         restart.ranks > 0 || !restart.command.empty() || restart.all_images ||
+         !restart.cast.empty() || restart.multicast != "auto" ||
          restart.timeout_s != RestartOptions().timeout_s;
 }
 
@@ -217,7 +218,7 @@ Outcome<void> change_job(const RestartOptions& restart, RunOptions& job) {
   if (is_for_folders(restart)) {
     return problem(
         "{} is a job of stdchk run: its restart takes no program, and none of --to, --run, --load, "
-        "--rank, --ranks and --timeout",
+        "--rank, --ranks, --all-images, --multicast and --timeout",
         restart.path);
   }
   // The record of the job overrides $STDCHK_POOL.
@@ -267,7 +268,8 @@ void add_files(Subcommands& commands, const std::string& invoked_as) {
   commands.add<VerifyOptions>("verify", "Compares drained files with the manifests beside them.",
                               run_verify);
   commands.add<StageInOptions>(
-      "stage-in", "Loads a drained set into a pool, compared with its checksums.", run_stage_in);
+      "stage-in", "Loads a drained set into a pool, compared with its checksums.",
+      [invoked_as](const auto& stage) { return run_stage_in(stage, invoked_as); });
   commands.add<RestartOptions>(
       "restart", "Loads each rank's image, and waits until all ranks have their images.",
       [invoked_as](auto& restart) {

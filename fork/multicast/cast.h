@@ -23,6 +23,7 @@ Secret group_secret(const Secret& from);
 std::uint32_t cells_for(std::size_t datagram_bytes);
 
 inline constexpr Duration kGatherTime = std::chrono::seconds(2);
+inline constexpr Duration kLaggardsTime = std::chrono::seconds(1);
 
 struct SendOptions {
   Secret group;
@@ -35,12 +36,19 @@ struct SendOptions {
   /// the beginning once more.
   std::uint32_t expected = 1;
   Duration idle = std::chrono::seconds(10);  ///< longest time without receivers
+  /// Receivers that lag get what they lack elsewhere: ends before all are complete. The others have
+  /// as long as half of the receivers needed, and kLaggardsTime at least.
+  bool leaves_laggards = false;
+  /// Ends at once when it returns true; asked in each turn. With it, waits for all expected
+  /// receivers to come.
+  std::function<bool()> is_over;
   std::function<Status(std::uint64_t offset, MutableByteSpan out)> read;
   std::function<void(const Address&)> on_ready;
 };
 
 struct SendReport {
   Sender::Counts counts;
+  std::size_t complete = 0;  ///< receivers that got everything
   /// Time from the first cell to the last receiver's report of completion.
   Duration took{};
 };

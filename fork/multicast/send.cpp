@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "fork/multicast/cast.h"
 #include "fork/multicast/messages.h"
@@ -36,9 +37,10 @@ class Sending {
       receive_datagrams();
       if (may_begin()) STDCHK_TRY(serving_.speak(clock_));
       probe();
+      if ((options_.is_over && options_.is_over()) || has_only_laggards()) return {};
       Sender& sender = serving_.sender();
       if (!sender.all_done(clock_.now()) && sender.receivers() > 0) idle_since = clock_.now();
-      if (sender.all_done(clock_.now()) && sender.receivers() > 0) {
+      if (sender.all_done(clock_.now()) && sender.receivers() > 0 && have_come()) {
         if (done_at_ < idle_since) done_at_ = clock_.now();
         // All have everything. Late ones have a second to come.
         if (clock_.now() - idle_since > std::chrono::seconds(1)) return {};
@@ -47,7 +49,10 @@ class Sending {
     }
     return {};
   }
-  SendReport report() { return {serving_.sender().counts(), done_at_ - begun_at_}; }
+  SendReport report() {
+    return {serving_.sender().counts(), complete_.size(),
+            std::max(done_at_, begun_at_) - begun_at_};
+  }
 
  private:
   /// A Member is a receiver in the RelayTree.
@@ -100,8 +105,9 @@ class Sending {
 
   void take(const Opened& opened, const AskMessage& asked, const Address& from) {
     const Time now = clock_.now();
-    if (serving_.take(now, opened, asked, from))
-      tree_.heard(now, opened.from, asked.ask.done || asked.ask.gone);
+    if (!serving_.take(now, opened, asked, from)) return;
+    tree_.heard(now, opened.from, asked.ask.done || asked.ask.gone);
+    if (asked.ask.done && complete_.size() < Sender::kReceiversMax) complete_.insert(opened.from);
   }
 
   void place(const Opened& opened, const Join& join, const Address& from) {
@@ -135,6 +141,22 @@ class Sending {
     return begun_;
   }
 
+  /// Without is_over nobody knows whether receivers that are expected will come.
+  bool have_come() const { return !options_.is_over || complete_.size() >= options_.expected; }
+
+  /// Returns true when half of the receivers have been complete for so long that the others lag.
+  bool has_only_laggards() {
+    if (!options_.leaves_laggards || complete_.empty()) return false;
+    const Time now = clock_.now();
+    // Before all expected receivers have come, nobody knows how many are half.
+    const std::size_t all = std::max<std::size_t>(serving_.sender().receivers(), options_.expected);
+    if (half_at_ == Time{}) {
+      if (complete_.size() * 2 < all) return false;
+      half_at_ = now;
+    }
+    return now - half_at_ > std::max<Duration>(kLaggardsTime, half_at_ - begun_at_);
+  }
+
   void probe() {
     if (clock_.now() - probed_ < kProbe) return;
     probed_ = clock_.now();
@@ -162,6 +184,8 @@ class Sending {
   Time first_ask_{};
   Time begun_at_{};
   Time done_at_{};
+  Time half_at_{};                 ///< half of the receivers were complete for the first time
+  std::set<ReceiverId> complete_;  ///< at most Sender::kReceiversMax
   bool begun_ = false;
 };
 

@@ -15,11 +15,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 namespace stdchk::fork {
 namespace {
 
 constexpr int kIpMillisecondsMax = 10'000;
+/// VXLAN over Ethernet leaves room for 1450 bytes.
+constexpr int kMtu = 1400;
+/// IANA's for VXLAN.
+constexpr int kTunnelPort = 4789;
 constexpr std::uint32_t kPartMin = 2;
 constexpr std::uint32_t kPartsMax = 253;  // to 254
 
@@ -41,14 +46,14 @@ class Inside {
   Descriptor own_;
 };
 
-/// Runs `ip -batch -` with `commands` as its input, in the network namespace `where`; -1: in this
-/// process's. Errors: what ip(8) says.
-Outcome<void> run_ip(const std::string& commands, int where) {
+/// Runs `PROGRAM -batch -` with `commands` as its input, in the network namespace `where`; -1: in
+/// this process's. The program is ip(8) or bridge(8). Errors: what it says.
+Outcome<void> run_batch(const char* program, const std::string& commands, int where) {
   int in[2], out[2];
-  if (::pipe2(in, O_CLOEXEC) != 0) return problem("ip: no pipe");
+  if (::pipe2(in, O_CLOEXEC) != 0) return problem(fmt::format("{}: no pipe", program));
   const Descriptor in_read(in[0]);
   Descriptor in_write(in[1]);
-  if (::pipe2(out, O_CLOEXEC) != 0) return problem("ip: no pipe");
+  if (::pipe2(out, O_CLOEXEC) != 0) return problem(fmt::format("{}: no pipe", program));
   const Descriptor out_read(out[0]);
   Descriptor out_write(out[1]);
   posix_spawn_file_actions_t actions;
@@ -56,18 +61,18 @@ Outcome<void> run_ip(const std::string& commands, int where) {
   posix_spawn_file_actions_adddup2(&actions, in[0], 0);
   posix_spawn_file_actions_adddup2(&actions, out[1], 1);
   posix_spawn_file_actions_adddup2(&actions, out[1], 2);
-  const char* argv[] = {"ip", "-batch", "-", nullptr};
+  const char* argv[] = {program, "-batch", "-", nullptr};
   pid_t pid = -1;
   int error = 0;
   {
     const Inside inside(where);
-    error = ::posix_spawnp(&pid, "ip", &actions, nullptr, const_cast<char**>(argv), environ);
+    error = ::posix_spawnp(&pid, program, &actions, nullptr, const_cast<char**>(argv), environ);
   }
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     return problem(
-        fmt::format("ip(8) cannot be started: {}. Install iproute2, or use --network none.",
-                    std::strerror(error)));
+        fmt::format("{}(8) cannot be started: {}. Install iproute2, or use --network none.",
+                    program, std::strerror(error)));
   }
   out_write = Descriptor();
   // A pipe holds 64 KiB: 255 cables are less.
@@ -81,7 +86,11 @@ Outcome<void> run_ip(const std::string& commands, int where) {
   char said[512] = {};
   const ssize_t n = ::read(out_read.get(), said, sizeof(said) - 1);
   if (status == 0 && written == static_cast<ssize_t>(commands.size())) return {};
-  return problem(fmt::format("ip(8) failed: {}", n > 0 ? said : "it said nothing"));
+  return problem(fmt::format("{}(8) failed: {}", program, n > 0 ? said : "it said nothing"));
+}
+
+Outcome<void> run_ip(const std::string& commands, int where) {
+  return run_batch("ip", commands, where);
 }
 
 }  // namespace
@@ -113,8 +122,11 @@ std::string address_text(std::uint32_t ip) {
   return fmt::format("{}.{}.{}.{}", ip >> 24, (ip >> 16) & 255, (ip >> 8) & 255, ip & 255);
 }
 
-FamilyNetwork::FamilyNetwork(const Subnet& subnet, std::uint32_t index)
-    : subnet_(subnet), index_(index) {}
+FamilyNetwork::FamilyNetwork(const Subnet& subnet, std::uint32_t index, Reach reach)
+    : base_(subnet.base + index * 256), index_(index), reach_(reach), is_parents_host_(true) {}
+
+FamilyNetwork::FamilyNetwork(std::uint32_t base, std::vector<std::uint32_t> parts, Reach reach)
+    : base_(base), index_(0), reach_(reach), is_parents_host_(false), parts_(std::move(parts)) {}
 
 FamilyNetwork::~FamilyNetwork() = default;
 
@@ -125,7 +137,7 @@ bool FamilyNetwork::is_taken(std::uint32_t index) {
 }
 
 Address FamilyNetwork::address(std::uint32_t host_part) const {
-  return {subnet_.base + index_ * 256 + host_part, 0xffffff00};
+  return {base_ + host_part, 0xffffff00, reaches_outside() ? base_ + 1 : 0};
 }
 
 Outcome<void> FamilyNetwork::start() {
@@ -135,21 +147,59 @@ Outcome<void> FamilyNetwork::start() {
   }
   namespace_ = Descriptor(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
   if (::setns(own.get(), CLONE_NEWNET) != 0) std::abort();
+  auto made = run_ip(fmt::format("link add bridge mtu {} type bridge\nlink set bridge up\n", kMtu),
+                     namespace_.get());
+  return made && is_parents_host_ ? connect_host() : made;
+}
+
+Outcome<void> FamilyNetwork::connect_host() {
   const std::string name = interface();
-  auto made = run_ip(fmt::format("link add bridge type bridge\nlink set bridge up\n"
-                                 "link add host type veth peer name {} netns {}\n"
+  auto made = run_ip(fmt::format("link add host mtu {0} type veth peer name {1} mtu {0} netns {2}\n"
                                  "link set host master bridge up\n",
-                                 name, ::getpid()),
+                                 kMtu, name, ::getpid()),
                      namespace_.get());
   if (!made) return made;
-  std::ofstream("/proc/sys/net/ipv4/conf/" + name + "/forwarding") << "0";
+  std::ofstream("/proc/sys/net/ipv4/conf/" + name + "/forwarding")
+      << (reaches_outside() ? "1" : "0");
   std::ofstream("/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6") << "1";
   return run_ip(
       fmt::format("addr add {1}/24 dev {0}\nlink set {0} up\n", name, address_text(address(1).ip)),
       -1);
 }
 
+Outcome<void> FamilyNetwork::add_tunnel(const Tunnel& tunnel) {
+  // The device has this process's network namespace as its outside, and the bridge's as its inside.
+  auto made = run_ip(
+      fmt::format(
+          "link add vx{0} mtu {1} netns /proc/{2}/fd/{3} type vxlan id {0} dstport {4} local "
+          "{5}\n",
+          tunnel.number, kMtu, ::getpid(), namespace_.get(), kTunnelPort, address_text(tunnel.own)),
+      -1);
+  if (made) {
+    made = run_ip(fmt::format("link set vx{} master bridge up\n", tunnel.number), namespace_.get());
+  }
+  // Packets to all, and to clones that are not known yet, go to every host of the ticket.
+  std::string entries;
+  for (const std::uint32_t peer : tunnel.peers) {
+    entries += fmt::format("fdb append 00:00:00:00:00:00 dev vx{} dst {}\n", tunnel.number,
+                           address_text(peer));
+  }
+  if (made && !entries.empty()) made = run_batch("bridge", entries, namespace_.get());
+  if (!made) remove_tunnel(tunnel.number);
+  return made;
+}
+
+void FamilyNetwork::remove_tunnel(std::uint32_t number) {
+  (void)run_ip(fmt::format("link delete vx{}\n", number), namespace_.get());
+}
+
 std::uint32_t FamilyNetwork::take() {
+  if (!is_parents_host_) {
+    if (parts_.empty()) return 0;
+    const std::uint32_t part = parts_.back();
+    parts_.pop_back();
+    return part;
+  }
   // Takes the parts in turn. A returned part may still be in use, because the kernel removes
   // namespaces in the background.
   for (std::uint32_t tries = 0; tries < kPartsMax; tries++) {
@@ -166,10 +216,11 @@ Outcome<void> FamilyNetwork::connect(const std::vector<Cable>& cables) {
   for (const Cable& cable : cables) {
     // The hardware address says which family and which clone: locally administered.
     commands += fmt::format(
-        "link add c{0} type veth peer name eth0 address 02:5f:00:{1:02x}:{2:02x}:{3:02x} netns "
-        "{4}\n"
+        "link add c{0} mtu {5} type veth peer name eth0 address "
+        "02:5f:00:{1:02x}:{2:02x}:{3:02x} mtu {5} netns {4}\n"
         "link set c{0} master bridge up\n",
-        ++cables_made_, (index_ >> 8) & 255, index_ & 255, cable.host_part, cable.process);
+        ++cables_made_, (base_ >> 16) & 255, (base_ >> 8) & 255, cable.host_part, cable.process,
+        kMtu);
   }
   return run_ip(commands, namespace_.get());
 }

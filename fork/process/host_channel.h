@@ -14,7 +14,7 @@ namespace stdchk::fork {
 /// A HostWord is the kind of a record between the daemons of two hosts. Records go over the
 /// standard input and output of a remote shell.
 enum class HostWord : std::uint32_t {
-  kPrepare = 1,   ///< parent's host: HostTicket; make the namespaces
+  kPrepare = 1,   ///< parent's host: HostTicket, HostNetwork; make the namespaces
   kPrepared = 2,  ///< text: empty, or why not
   kFile = 3,      ///< parent's host: a name of 64 bytes, then a piece of that file of CRIU's image
   kFormerRestore = 4,  ///< of earlier builds; refused, because its contents differed among them

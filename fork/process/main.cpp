@@ -28,6 +28,7 @@
 #include "core/runtime/reactor.h"
 #include "fork/process/image_file.h"
 #include "fork/process/local_protocol.h"
+#include "fork/process/nat.h"
 #include "fork/process/sandbox_protocol.h"
 #include "fork/process/server.h"
 #include "fork/process/ticket_host.h"
@@ -53,6 +54,7 @@ struct Flags {
   std::string criu = "criu";
   ImageParts image;
   bool serve_ticket = false;
+  bool nat = false;
   log::Level log_level = log::Level::kInfo;
 };
 
@@ -63,6 +65,10 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
   options.text("--ready-file", flags.ready_file, "FILE", "write this file when the daemon serves");
   options.text("--network", flags.network, "SUBNET",
                "IPv4 range of the clones, 256 addresses for each family; none: only the loopback");
+  options.flag(
+      "--nat", flags.nat,
+      "let clones reach the outside under this host's addresses, by nft(8). This host then "
+      "forwards packets of clones");
   options.count("--slots", flags.slots, 0, 100'000,
                 "clones that run at the same time; 0: the number of processors");
   options.size("--memory", flags.memory, 0, std::uint64_t{1} << 60,
@@ -155,6 +161,18 @@ std::unique_ptr<Allocator> allocator_of(const Flags& flags, std::vector<Host> ho
   return std::make_unique<HostTable>(std::move(hosts));
 }
 
+Outcome<void> choose_network(const Flags& flags, Server::Parts& parts) {
+  if (flags.network == "none") {
+    if (flags.nat) return problem("--nat needs --network.");
+    return {};
+  }
+  const auto subnet = parse_subnet(flags.network);
+  if (!subnet) return problem("--network: " + subnet.error().text);
+  parts.subnet = *subnet;
+  if (flags.nat) parts.reach = FamilyNetwork::Reach::kOutside;
+  return {};
+}
+
 int run(Flags flags) {
   SystemClock clock;
   Reactor reactor(clock);
@@ -162,6 +180,7 @@ int run(Flags flags) {
   if (flags.serve_ticket) {
     flags.socket = STDCHK_FORK_STATE "/ticket/socket";  // gone with this process
     flags.network = "none";
+    flags.nat = false;
   }
   Server::Parts parts;
   parts.socket = flags.socket;
@@ -172,10 +191,8 @@ int run(Flags flags) {
   char name[65] = {};
   ::gethostname(name, sizeof(name) - 1);
   parts.host_name = name;
-  if (flags.network != "none") {
-    const auto subnet = parse_subnet(flags.network);
-    if (!subnet) return fail_with("--network: " + subnet.error().text);
-    parts.subnet = *subnet;
+  if (const auto chosen = choose_network(flags, parts); !chosen) {
+    return fail_with(chosen.error().text);
   }
   if (flags.socket.empty() || flags.socket[0] != '/' || flags.socket.rfind('/') == 0) {
     return fail_with("--socket has to be an absolute path in a folder of its own.");
@@ -201,6 +218,8 @@ int run(Flags flags) {
   const auto own = OwnFolder::make(folder, {.what = "the socket's folder", .is_private = false});
   if (!own) return fail_with(own.error().text);
   const auto allocator = allocator_of(flags, std::move(cluster->hosts));
+  const auto nat = flags.nat ? Nat::start(*parts.subnet) : Outcome<Nat>(Nat::none());
+  if (!nat) return fail_with(nat.error().text);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   Server server(reactor, *allocator, parts);
   if (const auto listens = server.listen(); !listens) return fail_with(listens.error().text);

@@ -94,7 +94,8 @@ Outcome<void> RemoteClones::start(Host& host) {
   return {};
 }
 
-void RemoteClones::prepare(HostTicket ticket, const std::vector<Placement>& placements) {
+void RemoteClones::prepare(HostTicket ticket, const std::vector<Placement>& placements,
+                           const std::vector<HostNetwork>& networks) {
   ticket_ = ticket;
   std::uint32_t next = ticket.first_id;
   for (const Placement& placement : placements) {
@@ -106,12 +107,13 @@ void RemoteClones::prepare(HostTicket ticket, const std::vector<Placement>& plac
     hosts_.push_back(std::move(host));
   }
   missing_ = hosts_.size();
-  for (const auto& host : hosts_) {
-    ticket.first_id = host->first_id;
-    ticket.count = host->count;
-    if (auto started = start(*host); !started) return on_lost(*host, started.error().text);
-    if (!host->channel->send_value(HostWord::kPrepare, ticket))
-      on_lost(*host, host->name + " does not answer.");
+  for (std::size_t i = 0; i < hosts_.size(); i++) {
+    Host& host = *hosts_[i];
+    ticket.first_id = host.first_id;
+    ticket.count = host.count;
+    if (auto started = start(host); !started) return on_lost(host, started.error().text);
+    if (!host.channel->send_value(HostWord::kPrepare, ticket, encode(networks[i])))
+      on_lost(host, host.name + " does not answer.");
   }
 }
 

@@ -16,6 +16,7 @@
 #include "core/runtime/reactor.h"
 #include "fork/process/clone_table.h"
 #include "fork/process/host_channel.h"
+#include "fork/process/host_network.h"
 #include "fork/process/parent_image.h"
 #include "fork/process/population.h"
 #include "fork/process/process_handle.h"
@@ -56,8 +57,10 @@ class RemoteClones {
   RemoteClones(const RemoteClones&) = delete;
   RemoteClones& operator=(const RemoteClones&) = delete;
 
-  /// `ticket`: count and first_id are set for each host from `placements`.
-  void prepare(HostTicket ticket, const std::vector<Placement>& placements);
+  /// `ticket`: count and first_id are set for each host from `placements`. Each placement has its
+  /// network.
+  void prepare(HostTicket ticket, const std::vector<Placement>& placements,
+               const std::vector<HostNetwork>& networks);
   bool is_prepared() const { return missing_ == 0; }
   /// Dumps `copy`, which stands still with the empty `ranges`, and sends the image. `frozen` has
   /// the pages. Ranges without pages there are not fetched.

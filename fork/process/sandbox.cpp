@@ -121,6 +121,7 @@ void Sandbox::set_address(const Address& address) {
   word.step = SandboxStep::kAddress;
   word.address = address.ip;
   word.netmask = address.netmask;
+  word.gateway = address.gateway;
   if (::send(control_.get(), &word, sizeof(word), MSG_NOSIGNAL | MSG_DONTWAIT) !=
       ssize_t{sizeof(word)}) {
     failed("its first process has ended");

@@ -19,6 +19,7 @@ namespace stdchk::fork {
 struct Address {
   std::uint32_t ip = 0;  ///< IPv4 in the host's byte order; 0: no network but the loopback
   std::uint32_t netmask = 0;
+  std::uint32_t gateway = 0;  ///< to the outside; 0: none
 };
 
 /// A Sandbox is a set of namespaces (pid, mount, ipc, uts, network) that clones are put into, with

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <net/route.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
@@ -170,12 +171,31 @@ void set_up_interface(int control, const char* name, const SandboxWord& word) {
   ::close(s);
 }
 
+void add_default_route(int control, std::uint32_t gateway) {
+  rtentry route{};
+  const auto set = [](sockaddr& out, std::uint32_t value) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(value);
+    std::memcpy(&out, &address, sizeof(address));
+  };
+  set(route.rt_dst, 0);
+  set(route.rt_genmask, 0);
+  set(route.rt_gateway, gateway);
+  route.rt_flags = RTF_UP | RTF_GATEWAY;
+  const int s = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (::ioctl(s, SIOCADDRT, &route) != 0) give_up(control, "route");
+  ::close(s);
+}
+
 /// Waits for the word that says which address this clone has.
 void set_up_network(int control) {
   SandboxWord word;
   if (::recv(control, &word, sizeof(word), 0) != ssize_t{sizeof(word)}) ::_exit(1);
   set_up_interface(control, "lo", SandboxWord());
-  if (word.address != 0) set_up_interface(control, "eth0", word);
+  if (word.address == 0) return;
+  set_up_interface(control, "eth0", word);
+  if (word.gateway != 0) add_default_route(control, word.gateway);
 }
 
 [[noreturn]] void reap(int control) {

@@ -23,6 +23,7 @@ struct SandboxWord {
   std::int32_t error = 0;
   std::uint32_t address = 0;  ///< IPv4, in the host's byte order
   std::uint32_t netmask = 0;
+  std::uint32_t gateway = 0;  ///< gateway of the default route; 0: none
   char text[240] = {};
 };
 

@@ -154,7 +154,7 @@ Outcome<std::shared_ptr<Server::Family>> Server::new_family() {
   std::uint32_t tries = 0;
   for (; !network && family->index < parts_.subnet->families; family->index += network ? 0 : 1) {
     if (families_.contains(family->index) || FamilyNetwork::is_taken(family->index)) continue;
-    auto made = std::make_shared<FamilyNetwork>(*parts_.subnet, family->index);
+    auto made = std::make_shared<FamilyNetwork>(*parts_.subnet, family->index, parts_.reach);
     if (auto started = made->start(); started) {
       network = std::move(made);
     } else if (why = started.error().text; ++tries == kNetworkTriesMax) {

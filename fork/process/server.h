@@ -32,7 +32,8 @@ class Server {
     std::string socket;        ///< path; its folder exists
     std::string init_program;  ///< path of stdchk-fork-init
     std::string host_name;
-    std::optional<Subnet> subnet;    ///< none: clones have only the loopback
+    std::optional<Subnet> subnet;  ///< none: clones have only the loopback
+    FamilyNetwork::Reach reach = FamilyNetwork::Reach::kFamily;
     RemoteParts remote;              ///< how other hosts of tickets are reached
     std::uint64_t first_ticket = 0;  ///< numbers of tickets begin behind this one
     std::uint64_t clone_bytes = 0;   ///< what a clone is charged with

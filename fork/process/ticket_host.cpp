@@ -87,10 +87,12 @@ void TicketHost::on_frame(HostWord word, std::string_view frame) {
   switch (word) {
     case HostWord::kPrepare: {
       HostTicket ticket;
-      if (run_ == nullptr && take_value(frame, ticket) && ticket.count > 0 &&
-          ticket.count <= Server::kClonesMax)
-        prepare(ticket);
-      return;
+      if (outer_ || !take_value(frame, ticket) || ticket.count == 0 ||
+          ticket.count > Server::kClonesMax)
+        return;
+      auto network = decode_network(frame);
+      if (!network) return lost("The parent's host sent a network that is none.");
+      return prepare(ticket, std::move(*network));
     }
     case HostWord::kFile:
       return take_file(frame);
@@ -117,8 +119,9 @@ void TicketHost::on_frame(HostWord word, std::string_view frame) {
   }
 }
 
-void TicketHost::prepare(const HostTicket& ticket) {
+void TicketHost::prepare(const HostTicket& ticket, HostNetwork network) {
   ticket_ = ticket;
+  network_ = std::move(network);
   ticket_.socket[sizeof(ticket_.socket) - 1] = '\0';
   const std::string socket = ticket_.socket;
   Sandbox::Parts parts{parts_.server.init_program, fmt::format("{}/outer", STDCHK_FORK_STATE),
@@ -132,6 +135,19 @@ void TicketHost::prepare(const HostTicket& ticket) {
   if (const Status started = outer_->start(); !started) lost(describe(started.error()));
 }
 
+/// Makes this host's part of the family's network. nullptr: the clones have only the loopback.
+std::shared_ptr<FamilyNetwork> TicketHost::make_network() const {
+  if (network_.tunnel == 0) return nullptr;
+  auto made = std::make_shared<FamilyNetwork>(
+      network_.base, network_.parts,
+      network_.has_gateway ? FamilyNetwork::Reach::kOutside : FamilyNetwork::Reach::kFamily);
+  auto done = made->start();
+  if (done) done = made->add_tunnel({network_.tunnel, network_.own, network_.peers});
+  if (done) return made;
+  log::warning("clones here have only the loopback network: {}", done.error().text);
+  return nullptr;
+}
+
 void TicketHost::on_outer_ready() {
   TicketRun::Parts parts{ticket_.number,
                          ticket_.count,
@@ -142,7 +158,7 @@ void TicketHost::on_outer_ready() {
                          parts_.folder,
                          parts_.server.host_name,
                          outer_.get(),
-                         nullptr};
+                         make_network()};
   parts.first_id = ticket_.first_id;
   const std::string socket = ticket_.socket;
   parts.sockets_at = socket.substr(0, socket.rfind('/'));

@@ -8,6 +8,7 @@
 
 #include "core/runtime/reactor.h"
 #include "fork/process/host_channel.h"
+#include "fork/process/host_network.h"
 #include "fork/process/page_server.h"
 #include "fork/process/parent_image.h"
 #include "fork/process/server.h"
@@ -37,7 +38,8 @@ class TicketHost {
 
  private:
   void on_frame(HostWord word, std::string_view frame);
-  void prepare(const HostTicket& ticket);
+  void prepare(const HostTicket& ticket, HostNetwork network);
+  std::shared_ptr<FamilyNetwork> make_network() const;
   void on_outer_ready();
   void take_file(std::string_view frame);
   void restore(std::string_view frame);
@@ -54,6 +56,7 @@ class TicketHost {
   const Parts parts_;
   std::unique_ptr<HostChannel> channel_;
   HostTicket ticket_;
+  HostNetwork network_;
   std::unique_ptr<Sandbox> outer_;
   TicketRun* run_ = nullptr;
   std::unique_ptr<PageServer> pages_;

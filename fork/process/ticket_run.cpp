@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "core/base/host_address.h"
 #include "core/base/log.h"
 #include "core/crypto/secret.h"
 
@@ -43,6 +44,14 @@ TicketRun::~TicketRun() {
   for (const Place& place : places_) {
     if (place.host_part != 0) parts_.network->give_back(place.host_part);
   }
+  disconnect_others();
+}
+
+void TicketRun::disconnect_others() {
+  for (const std::uint32_t part : far_parts_) parts_.network->give_back(part);
+  far_parts_.clear();
+  if (tunnel_ != 0) parts_.network->remove_tunnel(tunnel_);
+  tunnel_ = 0;
 }
 
 void TicketRun::limit(Duration time, const char* what) {
@@ -61,13 +70,16 @@ void TicketRun::limit(Duration time, const char* what) {
 void TicketRun::prepare() {
   limit(kPrepareMax, "The namespaces of the clones were not ready within 30 s.");
   places_.resize(parts_.is_hierarchical ? std::min<std::uint32_t>(parts_.count, 1) : parts_.count);
-  prepare_others();
-  for (std::size_t i = 0; i < places_.size(); i++) {
-    Place& place = places_[i];
+  // Before other hosts: clones there can do without an address, clones here cannot.
+  for (Place& place : places_) {
     place.host_part = parts_.network ? parts_.network->take() : 0;
     if (parts_.network && place.host_part == 0) {
       return prepared("The family has no free address: it has 253 clones.");
     }
+  }
+  prepare_others();
+  for (std::size_t i = 0; i < places_.size(); i++) {
+    Place& place = places_[i];
     Sandbox::Parts parts{
         parts_.init_program, fmt::format("{}-{}", parts_.folder, i + 1),
         parts_.sockets,      fmt::format("{}-{}-{}", parts_.host_name, parts_.number, i + 1),
@@ -151,7 +163,50 @@ void TicketRun::prepare_others() {
   ticket.is_hierarchical = parts_.is_hierarchical ? 1 : 0;
   ticket.outlives = parts_.outlives ? 1 : 0;
   std::snprintf(ticket.socket, sizeof(ticket.socket), "%s", parts_.socket.c_str());
-  others_->prepare(ticket, parts_.others);
+  others_->prepare(ticket, parts_.others, connect_others());
+}
+
+/// Connects the family's network to the other hosts. Returns each host's part of it. After a
+/// failure, clones on other hosts have only the loopback, and the family keeps their addresses.
+std::vector<HostNetwork> TicketRun::connect_others() {
+  std::vector<HostNetwork> networks(parts_.others.size());
+  if (!parts_.network) return networks;
+  const auto give_up = [&](const std::string& why) {
+    log::warning("ticket {}: clones on other hosts have only the loopback network: {}",
+                 parts_.number, why);
+    disconnect_others();
+    return std::vector<HostNetwork>(parts_.others.size());
+  };
+  Tunnel tunnel;
+  fill_random(std::as_writable_bytes(std::span(&tunnel.number, 1)));
+  tunnel.number = std::max<std::uint32_t>(tunnel.number >> 8U, 1);
+  for (const Placement& placement : parts_.others) {
+    const std::string host = placement.host.substr(placement.host.find('@') + 1);
+    const auto address = ipv4_of(host);
+    const auto own = own_address_to(host);
+    if (!address || !own) return give_up(host + " has no IPv4 address, or no route leads there.");
+    tunnel.own = *own;
+    tunnel.peers.push_back(*address);
+  }
+  if (auto added = parts_.network->add_tunnel(tunnel); !added) return give_up(added.error().text);
+  tunnel_ = tunnel.number;
+  for (std::size_t i = 0; i < networks.size(); i++) {
+    HostNetwork& network = networks[i];
+    network.tunnel = tunnel.number;
+    network.base = parts_.network->base();
+    network.own = tunnel.peers[i];
+    network.has_gateway = parts_.network->reaches_outside();
+    network.peers = tunnel.peers;
+    network.peers[i] = tunnel.own;
+    const std::uint32_t count = parts_.is_hierarchical ? 1 : parts_.others[i].count;
+    for (std::uint32_t part = 0; part < count; part++) {
+      const std::uint32_t taken = parts_.network->take();
+      if (taken == 0) return give_up("The family has no free address: it has 253 clones.");
+      far_parts_.push_back(taken);
+      network.parts.push_back(taken);
+    }
+  }
+  return networks;
 }
 
 Status TicketRun::expect(const std::array<std::uint64_t, 2>& token,

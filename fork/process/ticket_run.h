@@ -104,6 +104,8 @@ class TicketRun {
   void limit(Duration time, const char* what);
   void tidy(std::uint32_t id);
   void prepare_others();
+  std::vector<HostNetwork> connect_others();
+  void disconnect_others();
   Status take_source(const local::Record& record, std::unique_ptr<Connection>& connection);
   bool needs_source() const;
   void ask_for_image();
@@ -122,7 +124,9 @@ class TicketRun {
   std::unique_ptr<RemoteClones> others_;
   std::function<void(Descriptor)> on_memory_;
   bool is_image_asked_ = false;
-  bool is_source_notified_ = false;  ///< the source knows that all clones exist
+  bool is_source_notified_ = false;       ///< the source knows that all clones exist
+  std::vector<std::uint32_t> far_parts_;  ///< last bytes of addresses on other hosts
+  std::uint32_t tunnel_ = 0;              ///< to the other hosts; 0: none
 };
 
 }  // namespace stdchk::fork

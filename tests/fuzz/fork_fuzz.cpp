@@ -20,6 +20,7 @@
 #include "core/base/assert.h"
 #include "fork/process/connection.h"
 #include "fork/process/host_channel.h"
+#include "fork/process/host_network.h"
 #include "tests/fuzz/choices.h"
 
 using namespace stdchk;
@@ -101,6 +102,7 @@ void play_host(fuzz::Choices& choices) {
                          STDCHK_ASSERT(frame.size() <= HostChannel::kFrameBytesMax);
                          bytes_heard += frame.size() + 8;
                          PageRange range;
+                         static_cast<void>(decode_network(frame));
                          std::string_view rest = frame;
                          STDCHK_ASSERT(take_value(rest, range) == (frame.size() >= sizeof(range)));
                        },

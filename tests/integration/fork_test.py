@@ -14,6 +14,7 @@ import textwrap
 import time
 
 import pytest
+from networks import Switch
 from processes import BIN, PATIENCE, ROOT, run, wait_until
 
 FORKD = BIN / "stdchk-forkd"
@@ -34,10 +35,10 @@ def ended(pid):
 
 
 class Daemon:
-    """Runs a stdchk-forkd whose files are in `folder`."""
+    """Runs a stdchk-forkd whose files are in `folder`. With `prefix`, a command, it and its parents run there."""
 
-    def __init__(self, folder, *flags):
-        self.folder = folder
+    def __init__(self, folder, *flags, prefix=()):
+        self.folder, self.prefix = folder, prefix
         ready = folder / "ready"
         self.environment = dict(
             os.environ,
@@ -47,7 +48,7 @@ class Daemon:
         )
         with open(folder / "log", "w") as log:
             self.process = subprocess.Popen(
-                [FORKD, "--socket", folder / "run" / "socket", "--ready-file", ready, "--slots", "40",
+                [*prefix, FORKD, "--socket", folder / "run" / "socket", "--ready-file", ready, "--slots", "40",
                  "--clone-memory", "16M", *flags],
                 stderr=log,
             )
@@ -57,7 +58,7 @@ class Daemon:
     def start(self, program, *arguments):
         text = "import os, sys, time\nfrom stdchk import fork\n" + textwrap.dedent(program)
         return subprocess.Popen(
-            [sys.executable, "-c", text, *map(str, arguments)], env=self.environment, cwd=self.folder,
+            [*self.prefix, sys.executable, "-c", text, *map(str, arguments)], env=self.environment, cwd=self.folder,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
 
@@ -520,22 +521,29 @@ def test_four_parents_clone_themselves_at_the_same_time_again_and_again(daemon):
 # Stands in for other hosts: a remote shell that starts the daemon in new network and mount namespaces.
 
 
-def far_daemon(tmp_path, *flags):
-    """A daemon with one slot here and six on another host; the file "shell" has the remote shell's pid."""
+def criu_here():
     made = subprocess.run([ROOT / "scripts" / "trixie-root"], capture_output=True, text=True, timeout=900)
     if made.returncode == 125:
         pytest.skip("CRIU is absent: " + made.stderr.strip().splitlines()[-1])
-    criu = pathlib.Path(made.stdout.strip()) / "criu-here"
-    scripts = {
-        "rsh": f'echo $$ >{tmp_path}/shell\nshift\nexec unshare --net --uts --mount --propagation slave bash -c "hostname far; $*"',
-        "forkd": f'exec {FORKD} --criu {criu} "$@"',
-    }
-    for name, text in scripts.items():
+    return pathlib.Path(made.stdout.strip()) / "criu-here"
+
+
+def daemon_with_hosts(tmp_path, rsh, hosts, *flags, prefix=()):
+    """A daemon with one slot here, and `hosts` that the script `rsh` reaches."""
+    criu = criu_here()
+    for name, text in {"rsh": rsh, "forkd": f'exec {FORKD} --criu {criu} "$@"'}.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "hosts").write_text("far slots=6 memory=1G\n")
+    (tmp_path / "hosts").write_text(hosts)
     return Daemon(tmp_path, "--slots", "1", "--hosts", tmp_path / "hosts", "--rsh", tmp_path / "rsh", "--remote-program",
-                  tmp_path / "forkd", "--criu", criu, *flags)
+                  tmp_path / "forkd", "--criu", criu, *flags, prefix=prefix)
+
+
+def far_daemon(tmp_path, *flags):
+    """A daemon with one slot here and six on another host, whose network reaches nobody; the file "shell" has the
+    remote shell's pid."""
+    rsh = f'echo $$ >{tmp_path}/shell\nshift\nexec unshare --net --uts --mount --propagation slave bash -c "hostname far; $*"'
+    return daemon_with_hosts(tmp_path, rsh, "127.0.0.9 slots=6 memory=1G\n", *flags)
 
 
 @pytest.fixture
@@ -705,6 +713,204 @@ def test_clones_go_on_when_the_host_of_their_parent_is_lost(pool, tmp_path, by_p
                 process.kill()
                 process.wait()
             parent.stdout.close()
+
+
+# Hosts that are network namespaces on one switch: the parent's, two more, and one outside, which has no clones.
+
+
+@pytest.fixture
+def switch():
+    made = Switch(4)
+    yield made
+    made.end()
+
+
+def daemon_on(switch, folder, *flags):
+    """Starts a daemon on the first host of the switch, with one slot. Two other hosts have two slots each."""
+    for number in (1, 2):
+        (folder / f"net-{switch.address(number)}").write_text(switch.hosts[number].path)
+    rsh = (f'host=$1; shift\nexec nsenter --net=$(cat {folder}/net-$host) unshare --uts --mount --propagation slave '
+           'bash -c "hostname far-$host; $*"')
+    hosts = "".join(f"{switch.address(number)} slots=2 memory=1G\n" for number in (1, 2))
+    return daemon_with_hosts(folder, rsh, hosts, *flags, prefix=switch.hosts[0].prefix)
+
+
+# In a clone: its address, and sockets of its network.
+NETWORK = """
+    import fcntl, json, socket, struct, threading
+    def address():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:  # SIOCGIFADDR
+            return socket.inet_ntoa(fcntl.ioctl(s, 0x8915, struct.pack("256s", b"eth0"))[20:24])
+    def datagrams():
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"eth0")
+        s.bind(("", 7001))
+        return s
+    def hear(s, heard):
+        while True: heard.add(s.recv(100).decode())
+    def reach(host, port):
+        try:
+            with socket.create_connection((host, port), 20) as s: return s.recv(100).decode()
+        except OSError: return None
+    def serve(word):
+        server = socket.create_server(("", 7000))
+        def answer():
+            while True:
+                with server.accept()[0] as s: s.sendall(word.encode())
+        threading.Thread(target=answer, daemon=True).start()
+    def wait_at_home(home):  # until the parent has heard of all clones
+        with socket.create_connection(home, 20) as s:
+            s.sendall(b"done")
+            s.settimeout(30)
+            s.recv(10)
+    def wait_for_clones(server, count):
+        waiting = [server.accept()[0] for _ in range(count)]
+        for one in waiting: one.recv(10)
+        return waiting
+    """
+
+
+def family_on(daemon, word):
+    """Starts a parent with five clones on all hosts. Each reaches all others, sends them the family's word, and prints
+    what it has heard."""
+    return daemon.start(textwrap.dedent(NETWORK) + textwrap.dedent("""
+        home = socket.create_server(("", 0)); port = home.getsockname()[1]
+        ticket = fork.request_ticket(5)
+        me = fork.clone(ticket)
+        if me:
+            own, heard = address(), set()
+            subnet = own.rsplit(".", 1)[0]
+            serve(f"{me} {socket.gethostname()}")
+            s = datagrams()
+            threading.Thread(target=hear, args=(s, heard), daemon=True).start()
+            wait_at_home((subnet + ".1", port))
+            others = [reach(f"{subnet}.{last}", 7000) for last in range(2, 7)]
+            for _ in range(5): s.sendto(sys.argv[1].encode(), ("255.255.255.255", 7001)); time.sleep(0.2)
+            time.sleep(1)
+            wait_at_home((subnet + ".1", port))
+            fork.exit([own, others, sorted(heard)])
+        for _ in range(2):
+            for one in wait_for_clones(home, 5): one.close()
+        print(json.dumps([ticket.count, fork.join(ticket)]))
+        """), word)
+
+
+def test_clones_on_all_hosts_are_in_their_parents_network_and_in_no_other(switch, tmp_path):
+    daemons = []
+    try:
+        parents = []
+        for word, network in (("one", "10.90.0.0/16"), ("two", "10.91.0.0/16")):
+            folder = tmp_path / word
+            folder.mkdir()
+            daemons.append(daemon_on(switch, folder, "--network", network))
+            parents.append(family_on(daemons[-1], word))
+        for word, parent, own in zip(("one", "two"), parents, daemons, strict=True):
+            out, _ = parent.communicate(timeout=60 * PATIENCE)
+            assert parent.returncode == 0, out + (own.folder / "log").read_text()
+            count, results = json.loads(out.splitlines()[-1])
+            assert count == 5 and sorted(results) == list("12345")
+            addresses = {value[0] for value in results.values()}
+            assert len(addresses) == 5 and len({address.rsplit(".", 1)[0] for address in addresses}) == 1
+            for _, others, heard in results.values():
+                assert sorted(other.split()[0] for other in others) == list("12345"), others
+                assert len({other.split()[1].rsplit("-", 2)[0] for other in others}) == 3, others
+                assert heard == [word]
+        for own in daemons:
+            wait_until(own.has_no_clones, "all processes of clones end", 30)
+    finally:
+        for own in daemons:
+            own.end()
+
+
+OUTSIDE = """
+import socket
+server = socket.create_server(("", 8000))
+while True:
+    peer, address = server.accept()
+    peer.sendall(address[0].encode())
+    peer.close()
+"""
+
+
+@pytest.fixture
+def outside(switch):
+    """A server on the last host, which says from which address it was reached."""
+    host = switch.hosts[3]
+    server = subprocess.Popen([*host.prefix, sys.executable, "-c", OUTSIDE])
+    wait_until(lambda: ":8000" in host.run("ss", "-tln").stdout, "the server outside")
+    yield switch.address(3)
+    server.kill()
+    server.wait()
+
+
+def reached_by_clones(daemon, outside, count):
+    return daemon.python(textwrap.dedent(NETWORK) + textwrap.dedent(f"""
+        ticket = fork.request_ticket({count})
+        if fork.clone(ticket): fork.exit(reach("{outside}", 8000))
+        print(json.dumps(list(fork.join(ticket).values())))
+        """))
+
+
+def test_clones_reach_the_outside_only_when_asked_and_nobody_reaches_them(switch, outside, tmp_path):
+    host = switch.hosts[0]
+    forwards = "/proc/sys/net/ipv4/ip_forward"
+    (tmp_path / "plain").mkdir()
+    daemon = Daemon(tmp_path / "plain", prefix=host.prefix)
+    assert reached_by_clones(daemon, outside, 2) == [None, None]
+    daemon.end()
+    before = host.run("cat", forwards).stdout
+    (tmp_path / "nat").mkdir()
+    daemon = Daemon(tmp_path / "nat", "--nat", prefix=host.prefix)
+    assert reached_by_clones(daemon, outside, 2) == [switch.address(0)] * 2
+    (tmp_path / "second").mkdir()
+    second = subprocess.run([*host.prefix, FORKD, "--socket", tmp_path / "second" / "run" / "socket", "--nat"],
+                            capture_output=True, text=True, timeout=60)
+    assert second.returncode != 0 and "Another stdchk-forkd of this host has --nat" in second.stderr
+    # Nobody outside reaches a clone, and this host forwards nothing else, as before.
+    parent = daemon.start(textwrap.dedent(NETWORK) + textwrap.dedent("""
+        ticket = fork.request_ticket(1)
+        if fork.clone(ticket):
+            serve("a clone")
+            print(address(), flush=True)
+            time.sleep(1000)
+        fork.join(ticket)
+        """))
+    clone = parent.stdout.readline().strip()
+    switch.hosts[3].run("ip", "route", "add", "10.90.0.0/16", "via", switch.address(0))
+    reach = f"import socket; print(socket.create_connection(('{clone}', 7000), 2).recv(10))"
+    assert "a clone" in host.run(sys.executable, "-c", reach).stdout
+    assert switch.hosts[3].run(sys.executable, "-c", reach, check=False).returncode != 0
+    # Nobody outside uses a clone's address to have this host forward packets.
+    switch.hosts[2].run("nft", "-f", "-", input="""table inet seen {
+        chain in { type filter hook input priority 0; udp dport 7002 counter; }
+    }""")
+    host.run("sh", "-c", "for each in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$each; done")
+    switch.hosts[3].run("ip", "address", "add", "10.90.200.7/32", "dev", "lo")
+    switch.hosts[3].run("ip", "route", "add", f"{switch.address(2)}/32", "via", switch.address(0), "src", "10.90.200.7")
+    switch.hosts[3].run(sys.executable, "-c", textwrap.dedent(f"""
+        import socket, time
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        for _ in range(10): s.sendto(b"forged", ("{switch.address(2)}", 7002)); time.sleep(0.05)
+        """))
+    assert "packets 0 " in switch.hosts[2].run("nft", "list", "table", "inet", "seen").stdout
+    parent.kill()
+    parent.communicate()
+    # A killed daemon leaves no rules, and takes none from the next one.
+    daemon.process.kill()
+    daemon.process.wait()
+    (tmp_path / "next").mkdir()
+    daemon = Daemon(tmp_path / "next", "--nat", prefix=host.prefix)
+    assert reached_by_clones(daemon, outside, 2) == [switch.address(0)] * 2
+    daemon.end()
+    wait_until(lambda: "stdchk_fork" not in host.run("nft", "list", "tables").stdout, "the rules go")
+    wait_until(lambda: host.run("cat", forwards).stdout == before, "forwarding is as before")
+
+
+def test_clones_on_other_hosts_reach_the_outside_by_their_parents_host(switch, outside, tmp_path):
+    daemon = daemon_on(switch, tmp_path, "--nat")
+    assert reached_by_clones(daemon, outside, 5) == [switch.address(0)] * 5
+    daemon.end()
 
 
 def test_clones_may_outlive_their_parent_and_can_be_ended_then(daemon):

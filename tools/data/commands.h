@@ -26,8 +26,13 @@ struct StageInOptions {
   bool all = false;      ///< every file
   std::uint32_t readers = 16;
   bool json = false;
+  std::string to_all;  ///< then copies the set to this local folder of all nodes; empty: no
+  bool job = false;    ///< the nodes of the batch job
+  std::string hosts;   ///< or of this file or list of names
+  std::string multicast = "auto";  ///< as of RestartOptions
+  std::string remote_shell;
 };
-int run_stage_in(const StageInOptions& options);
+int run_stage_in(const StageInOptions& options, const std::string& invoked_as);
 
 struct RestartOptions {
   std::string pool;
@@ -42,11 +47,14 @@ struct RestartOptions {
   bool lazy = false;        ///< load memory while the job runs
   std::uint32_t nodes = 0;  ///< daemons on this host; 0: where the job ran before
   // For the process that loads for all ranks:
-  bool job = false;          ///< on all nodes of the batch job; each node is one rank
-  std::string hosts;         ///< file, or names with commas: the host of each rank
-  std::string remote_shell;  ///< empty: the shell of `up`, or in a job its launcher
+  bool job = false;                ///< on all nodes of the batch job; each node is one rank
+  std::string hosts;               ///< file, or names with commas: the host of each rank
+  std::string remote_shell;        ///< empty: the shell of `up`, or in a job its launcher
+  bool all_images = false;         ///< copies the images of all ranks to each node
+  std::string multicast = "auto";  ///< "auto", "always", "never": how images go to all nodes
   // For one node's part, which that process starts:
   std::string load;  ///< ranks, with commas: loads their images without a barrier
+  std::string cast;  ///< the offer of a sender of the images that all nodes load; empty: none
   /// this process becomes this program when all ranks have their images
   std::vector<std::string> command;
 };

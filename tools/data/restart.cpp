@@ -12,6 +12,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "core/base/exec_words.h"
@@ -22,7 +23,8 @@
 #include "tools/base/process.h"
 #include "tools/base/share_out.h"
 #include "tools/base/show.h"
-#include "tools/data/local_folder.h"
+#include "tools/cast/cast_receiver.h"
+#include "tools/cast/local_folder.h"
 
 namespace stdchk::tools {
 namespace {
@@ -226,6 +228,10 @@ Outcome<void> check_copy(const LocalFolder& to, const ChosenSet& set, const std:
                  set.name);
 }
 
+bool is_for_all(const SetImage& image, const RestartOptions& options) {
+  return !options.to.empty() && (options.all_images || !image.rank.has_value());
+}
+
 /// Whether a process that loads the ranks `mine` loads the k-th image. With as many images as ranks
 /// each rank has its own; otherwise neighbours share images. Images of all ranks are copied by
 /// every process, so that each node has them.
@@ -234,7 +240,7 @@ bool is_share(const ChosenSet& set, std::size_t k, const std::vector<std::uint32
   const auto ranked = static_cast<std::size_t>(std::ranges::count_if(
       set.images, [](const SetImage& image) { return image.rank.has_value(); }));
   const bool has_rank = k < ranked;
-  if (!has_rank && !options.to.empty()) return true;
+  if (is_for_all(set.images[k], options)) return true;
   const std::size_t count = has_rank ? ranked : set.images.size() - ranked;
   const std::size_t at = has_rank ? k : k - ranked;
   const std::size_t owner = options.ranks > count ? at : at * options.ranks / count;
@@ -306,15 +312,61 @@ int run_load(const RestartOptions& options) {
   return loaded ? kExitGood : complain(loaded.error().text);
 }
 
+/// An image on its way to this node.
+struct Load {
+  const SetImage* image;
+  Outcome<void> done;
+};
+
+BundleImage to_bundle_image(const SetImage& image) {
+  return {image.name, image.attributes.id, image.attributes.size_bytes, image.attributes.mode};
+}
+
+/// Loads all images, several at once. Images for all nodes come from the sender of options.cast.
+Outcome<void> load_all(client::Filesystem& filesystem, std::vector<Load>& loads,
+                       const LocalFolder* to, const RestartOptions& options) {
+  std::vector<Load*> own;
+  std::vector<std::pair<Load*, std::size_t>> cast;  // with their numbers in the receiver
+  std::vector<BundleImage> images;
+  for (Load& load : loads) {
+    if (options.cast.empty() || !is_for_all(*load.image, options)) {
+      own.push_back(&load);
+    } else {
+      cast.emplace_back(&load, images.size());
+      images.push_back(to_bundle_image(*load.image));
+    }
+  }
+  std::optional<CastReceiver> receiver;
+  std::thread receiving;
+  if (!cast.empty()) {
+    auto made = CastReceiver::make(filesystem, *to, std::move(images));
+    if (!made) return problem(made.error());
+    receiver.emplace(std::move(*made));
+    receiving = std::thread([&] { receiver->receive(filesystem, options.cast); });
+  }
+  share_out(own, kReaders, [&] {
+    return [&](Load* load) { load->done = load_image(filesystem, *load->image, to); };
+  });
+  if (receiving.joinable()) receiving.join();
+  share_out(cast, kReaders, [&] {
+    return [&](const auto& one) { one.first->done = receiver->complete(one.second); };
+  });
+  return {};
+}
+
 }  // namespace
+
+std::vector<BundleImage> images_for_all(const ChosenSet& set, const RestartOptions& options) {
+  std::vector<BundleImage> images;
+  for (const SetImage& image : set.images) {
+    if (is_for_all(image, options)) images.push_back(to_bundle_image(image));
+  }
+  return images;
+}
 
 Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem, const ChosenSet& set,
                                    const std::vector<std::uint32_t>& mine,
                                    const RestartOptions& options) {
-  struct Load {
-    const SetImage* image;
-    Outcome<void> done;
-  };
   std::vector<Load> loads;
   for (std::size_t k = 0; k < set.images.size(); ++k) {
     if (is_share(set, k, mine, options)) loads.push_back({&set.images[k], {}});
@@ -334,10 +386,9 @@ Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem, const ChosenS
       if (auto made = to->make_link(name, target); !made) return problem(made.error());
     }
   }
-  share_out(loads, kReaders, [&] {
-    return
-        [&](Load& load) { load.done = load_image(filesystem, *load.image, to ? &*to : nullptr); };
-  });
+  if (auto done = load_all(filesystem, loads, to ? &*to : nullptr, options); !done) {
+    return problem(done.error());
+  }
   std::uint64_t bytes = 0;
   for (const Load& load : loads) {
     if (!load.done) return problem(load.done.error());

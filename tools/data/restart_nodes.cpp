@@ -6,6 +6,7 @@
 #include "tools/base/exit_status.h"
 #include "tools/base/hosts.h"
 #include "tools/base/show.h"
+#include "tools/cast/cast_sender.h"
 #include "tools/data/restart.h"
 #include "tools/pool/batch_job.h"
 #include "tools/pool/job_commands.h"
@@ -80,7 +81,7 @@ Outcome<Places> find_places(const RestartOptions& options, const PoolRecord& poo
 
 /// The command line for one node.
 std::vector<std::string> words_for(const Places& places, std::size_t node, const std::string& set,
-                                   const RestartOptions& options) {
+                                   const std::string& cast, const RestartOptions& options) {
   std::string ranks;
   for (const std::uint32_t rank : places.ranks_on[node]) {
     if (!ranks.empty()) ranks += ',';
@@ -89,6 +90,8 @@ std::vector<std::string> words_for(const Places& places, std::size_t node, const
   std::vector<std::string> words = {
       "restart", "--load", ranks, "--ranks", std::to_string(places.ranks), "--set", set};
   if (!options.to.empty()) words.insert(words.end(), {"--to", absolute_path(options.to)});
+  if (options.all_images) words.emplace_back("--all-images");
+  if (!cast.empty()) words.insert(words.end(), {"--cast", cast});
   words.push_back(absolute_path(options.path));
   return words;
 }
@@ -108,11 +111,27 @@ void complain_about(const BatchJob& nodes, const std::vector<NodeEnd>& ends) {
                              ends.size(), asked_to_end() ? " before a signal came" : ""));
 }
 
+/// Starts a sender of the images that all nodes load. Nothing: each node reads them from the pool.
+std::unique_ptr<CastSender> start_sender(const Located& located, const ChosenSet& set,
+                                         std::size_t nodes, const RestartOptions& options) {
+  std::vector<BundleImage> images = images_for_all(set, options);
+  if (images.empty() || nodes < 2 || options.multicast == "never") return nullptr;
+  std::uint64_t bytes = 0;
+  for (const BundleImage& image : images) bytes += image.size_bytes;
+  const bool is_forced = options.multicast == "always";
+  if (!is_forced && !is_worth_a_cast(*located.filesystem, bytes, nodes)) return nullptr;
+  auto sender = CastSender::start(located.pool, std::move(images), nodes);
+  if (sender) return std::move(*sender);
+  fmt::print(stderr, "stdchk: each node reads all images from the pool: {}\n", sender.error().text);
+  return nullptr;
+}
+
 }  // namespace
 
 Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
                                              const std::string& invoked_as) {
   if (options.job && !options.hosts.empty()) return problem("--job and --hosts exclude each other");
+  if (options.all_images && options.to.empty()) return problem("--all-images needs --to");
   notice_end_signals();
   const auto began = std::chrono::steady_clock::now();
   auto located = locate(options.pool, options.path);
@@ -127,10 +146,16 @@ Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
   loaded.images = (*set)->images.size();
   loaded.word = (*set)->word();
   for (const SetImage& image : (*set)->images) loaded.bytes += image.attributes.size_bytes;
+  const auto sender = start_sender(*located, **set, places->nodes.nodes.size(), options);
+  const std::string cast = sender ? sender->name() : "";
   const auto ends = run_on_nodes(
       places->nodes, invoked_as, located->pool,
-      [&](std::size_t node) { return words_for(*places, node, loaded.set, options); },
+      [&](std::size_t node) { return words_for(*places, node, loaded.set, cast, options); },
       std::chrono::seconds(options.timeout_s));
+  if (sender) {
+    loaded.cast_bytes = sender->bytes();
+    loaded.cast_nodes = sender->end();
+  }
   if (!std::ranges::all_of(ends, &NodeEnd::good)) {
     complain_about(places->nodes, ends);
     return problem("{} was not loaded", loaded.set);
@@ -141,6 +166,13 @@ Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
   loaded.seconds = seconds_since(began);
   loaded.last = places->nodes.nodes[static_cast<std::size_t>(last)];
   return loaded;
+}
+
+void print_cast(const Loaded& loaded) {
+  if (loaded.cast_bytes == 0) return;
+  fmt::print(stderr,
+             "stdchk: {} were sent to all nodes at once; {} of {} nodes got all of that so\n",
+             format_bytes(loaded.cast_bytes), loaded.cast_nodes, loaded.nodes);
 }
 
 int restart_on_nodes(const RestartOptions& options, const std::string& invoked_as) {
@@ -155,6 +187,7 @@ int restart_on_nodes(const RestartOptions& options, const std::string& invoked_a
                "was {}\n",
                shown(all.set), all.images, all.word, format_bytes(all.bytes), all.ranks, all.nodes,
                all.seconds, all.last);
+    print_cast(all);
   }
   if (asked_to_end()) return complain("a signal came");
   return start_command_in_place_of_this(options, *loaded ? (*loaded)->set : "none");

@@ -26,6 +26,7 @@
 #include "tools/data/check_report.h"
 #include "tools/data/commands.h"
 #include "tools/data/drained_sets.h"
+#include "tools/data/restart.h"
 #include "tools/data/staged_folders.h"
 #include "tools/drained/drained_source.h"
 #include "tools/drained/manifest.h"
@@ -535,9 +536,37 @@ int report(const std::vector<Loading>& all, const DrainedSource::Traits& traits,
   return bad.exit_status();
 }
 
+/// Copies the set that was loaded into the folder of the pool to all nodes. Returns the exit status.
+int copy_to_all(const StageInOptions& options, const std::string& folder,
+                const std::string& invoked_as) {
+  RestartOptions restart;
+  restart.pool = options.pool;
+  restart.path = folder;
+  restart.set = options.set;
+  restart.to = options.to_all;
+  restart.job = options.job;
+  restart.hosts = options.hosts;
+  restart.remote_shell = options.remote_shell;
+  restart.multicast = options.multicast;
+  restart.all_images = true;
+  const auto loaded = load_on_nodes(restart, invoked_as);
+  if (!loaded) return complain(loaded.error().text);
+  if (!*loaded) return complain("no set in that folder is complete: nothing was copied to nodes");
+  const Loaded& all = **loaded;
+  fmt::print(stderr, "stdchk: {}: {} {}, {}, copied to {} nodes in {:.3f} s; the last was {}\n",
+             shown(all.set), all.images, all.word, format_bytes(all.bytes), all.nodes, all.seconds,
+             all.last);
+  print_cast(all);
+  return kExitGood;
+}
+
 }  // namespace
 
-int run_stage_in(const StageInOptions& options) {
+int run_stage_in(const StageInOptions& options, const std::string& invoked_as) {
+  const bool has_nodes = options.job || !options.hosts.empty();
+  if (has_nodes == options.to_all.empty()) {
+    return complain("--to-all needs the nodes, by --job or --hosts, and these need --to-all");
+  }
   const auto began = Clock::now();
   const auto from = open_drained_source(options.path, options.endpoint, options.readers);
   if (!from) return complain(from.error().text);
@@ -577,7 +606,10 @@ int run_stage_in(const StageInOptions& options) {
   }
   if (auto set = folders.set_times(); !set) return complain(set.error().text);
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  return report(all, (*from)->traits(), folders.made(), seconds, options.json);
+  const int status = report(all, (*from)->traits(), folders.made(), seconds, options.json);
+  if (status != kExitGood || options.to_all.empty()) return status;
+  const fs::path folder = fs::path(located->pool.mount) / located->path / place;
+  return copy_to_all(options, folder.string(), invoked_as);
 }
 
 }  // namespace stdchk::tools

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <optional>
@@ -125,6 +126,12 @@ class Recorded {
     send(sender, datagram);
     return datagram;
   }
+  /// Tells `sender` that this receiver has everything.
+  void finish(const Address& sender, std::uint64_t id) {
+    Ask done;
+    done.done = done.by_unicast = true;
+    send(sender, sealed(datagrams_, AskMessage{id, done}));
+  }
   void send(const Address& to, ByteSpan datagram) { static_cast<void>(socket_.send(datagram, to)); }
   std::uint64_t sender_of_offer(const Address& sender) {
     send(sender, sealed(datagrams_, Hello{}));
@@ -194,6 +201,77 @@ TEST_CASE("a recorded request is answered once, and by no other sender") {
   CHECK(receiver.cells_within(std::chrono::milliseconds(300)) == 1);
   sender.join();
   CHECK(sent);
+}
+
+/// A sender of a small image that leaves laggards, in a thread. Two receivers are expected.
+class Leaving {
+ public:
+  Leaving() {
+    options_.group = secret_of(1);
+    options_.own = {kLoopback, 0};
+    options_.to = {0xefff4d01, 47001};
+    options_.idle = std::chrono::seconds(60);
+    options_.expected = 2;
+    options_.leaves_laggards = true;
+    options_.is_over = [this] { return is_over_.load(); };
+    options_.read = [](std::uint64_t, MutableByteSpan out) {
+      std::fill(out.begin(), out.end(), std::byte{7});
+      return Status();
+    };
+    options_.on_ready = [this](const Address& own) { ready_.set_value(own); };
+    thread_ = std::thread([this] {
+      SystemClock clock;
+      const auto manifest = Manifest::compute(3 * kUnitBytes, options_.read);
+      const auto report = send(options_, *manifest, clock);
+      complete_ = report ? report->complete : 1000;
+      has_ended_ = true;
+    });
+    address_ = ready_.get_future().get();
+  }
+  ~Leaving() { static_cast<void>(end()); }
+  const Address& address() const { return address_; }
+  bool has_ended() const { return has_ended_; }
+  /// Returns the number of complete receivers.
+  std::size_t end() {
+    is_over_ = true;
+    if (thread_.joinable()) thread_.join();
+    return complete_;
+  }
+
+ private:
+  SendOptions options_;
+  std::promise<Address> ready_;
+  Address address_;
+  std::atomic<bool> is_over_{false};
+  std::atomic<bool> has_ended_{false};
+  std::size_t complete_ = 0;
+  std::thread thread_;
+};
+
+TEST_CASE("a sender leaves a receiver that lags when half of the receivers are complete") {
+  Leaving sender;
+  Recorded quick(secret_of(1)), slow(secret_of(1));
+  const std::uint64_t id = quick.sender_of_offer(sender.address());
+  slow.ask(sender.address(), id);
+  quick.ask(sender.address(), id);
+  quick.finish(sender.address(), id);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!sender.has_ended() && std::chrono::steady_clock::now() < until) {
+    slow.ask(sender.address(), id);
+    static_cast<void>(slow.cells_within(std::chrono::milliseconds(50)));
+  }
+  CHECK(sender.has_ended());
+  CHECK(sender.end() == 1);
+}
+
+TEST_CASE("a sender waits for expected receivers until it is told to end") {
+  Leaving sender;
+  Recorded slow(secret_of(1));
+  const std::uint64_t id = slow.sender_of_offer(sender.address());
+  slow.ask(sender.address(), id);
+  static_cast<void>(slow.cells_within(std::chrono::milliseconds(300)));
+  CHECK_FALSE(sender.has_ended());
+  CHECK(sender.end() == 0);
 }
 
 TEST_CASE("a sender that lives long takes new receivers, and no recorded request of the others") {

@@ -1,4 +1,4 @@
-#include "tools/data/local_folder.h"
+#include "tools/cast/local_folder.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -41,6 +41,17 @@ Outcome<void> LocalFile::write(std::uint64_t offset, ByteSpan bytes) {
     if (count < 0) return failed_to_write();
     offset += static_cast<std::uint64_t>(count);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Outcome<void> LocalFile::read(std::uint64_t offset, MutableByteSpan out) const {
+  while (!out.empty()) {
+    const ssize_t count = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return problem("{} cannot be read: {}", path_, std::strerror(errno));
+    offset += static_cast<std::uint64_t>(count);
+    out = out.subspan(static_cast<std::size_t>(count));
   }
   return {};
 }

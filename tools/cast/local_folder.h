@@ -32,6 +32,8 @@ class LocalFile {
   ~LocalFile();
 
   Outcome<void> write(std::uint64_t offset, ByteSpan bytes);
+  /// Reads bytes within the size of the file.
+  Outcome<void> read(std::uint64_t offset, MutableByteSpan out) const;
   /// Bytes that were not written read as zeros. They take no room on file systems with holes.
   Outcome<void> set_size(std::uint64_t size_bytes);
   /// Sets the mode and closes the file, then replaces what has the file's name. Nothing is synced:
