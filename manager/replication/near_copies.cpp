@@ -345,8 +345,6 @@ void NearCopies::drop_target(BenefactorId id) {
   refuse(id);
 }
 
-/// Ends a group: frees its copies, and unpins its version. Copies under way are freed when they
-/// have come.
 void NearCopies::end(const Key& key) {
   groups_.erase(key);
   for (auto& [id, target] : targets_) {

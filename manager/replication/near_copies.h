@@ -49,7 +49,8 @@ namespace stdchk::manager {
 /// Errors: a target that does not answer gets nothing for kPause. The space that it may still write
 /// to stays reserved until it answers.
 /// Limits: near copies use at most half of a benefactor's other free memory; the oldest go first.
-/// All go when a group was idle for kIdle, or give_up() is called for want of space.
+/// A group's copies go when its last reader closes the version, or nobody has asked for kIdle. All
+/// go when give_up() is called for want of space.
 class NearCopies {
  public:
   /// A version is shared when readers on so many hosts with benefactors have it open.
@@ -88,6 +89,9 @@ class NearCopies {
   /// Finds or makes a copy of the chunk on the target's host. The chunk is one of the version's.
   void find(const Key& key, const Wanted& wanted, Done done);
   void run();
+  /// Ends a group: frees its copies, and unpins its version. Copies under way are freed when they
+  /// have come.
+  void end(const Key& key);
   /// A benefactor has come or gone, or wants to leave.
   void benefactors_changed();
   /// Frees all near copies, because memory is short, and makes none for kPause. Returns true when
@@ -175,7 +179,6 @@ class NearCopies {
   void drop_oldest(BenefactorId id, Target& target);
   void forget(const ChunkKey& chunk, BenefactorId id);
   void drop_target(BenefactorId id);
-  void end(const Key& key);
 
   Pool& pool_;
   CopyTraffic& traffic_;

@@ -64,6 +64,13 @@ void ReadService::serve(ClientRecord& client, const msg::GetMap& request, const 
   call.answer(std::move(reply));
 }
 
+bool ReadService::has_reader(const NearCopies::Key& key) const {
+  return to_.notices.any_user(key.file, kUsersMax, [&](ClientId id) {
+    const auto client = to_.clients.find(id);
+    return client != to_.clients.end() && client->second.pins.contains({key.file, key.version});
+  });
+}
+
 /// Returns true when readers on several hosts have the version open. Tells them the first time.
 bool ReadService::is_shared(const NearCopies::Key& key) {
   if (to_.near.is_shared(key)) return true;
@@ -167,6 +174,8 @@ void ReadService::serve(ClientRecord& client, const msg::Unpin& request, const C
   if (client.pins.erase({request.file, request.version}) > 0) {
     to_.notices.unuse(request.file, client.id);
     pool_.unpin(request.file, request.version);
+    const NearCopies::Key key{request.file, request.version};
+    if (to_.near.is_shared(key) && !has_reader(key)) to_.near.end(key);
   }
   // The client's writers do not compare with that version any more.
   for (const auto& [file, id] : client.sessions) {
