@@ -50,7 +50,7 @@ struct Reader::Fetch final : Transfer {
   bool ahead = false;  ///< no reader waits for it yet
   std::size_t next_copy = 0;
   bool near_asked = false;
-  std::optional<Extent> near;  ///< a copy on this host, to be read next
+  std::optional<Extent> near;  ///< place of the near copy, not read yet
   bool from_near = false;
   bool stripe_asked = false;
   bool from_drain = false;
@@ -188,7 +188,7 @@ void Reader::next_source(Fetch& fetch) {
   host_.shared.changed.notify_all();
 }
 
-/// Asks once for a copy on this host, and reads it before all others. Returns false when the fetch
+/// Asks once for a near copy, and reads that copy first. Returns false when the fetch
 /// has to go on with the other sources.
 bool Reader::try_near(Fetch& fetch) {
   const Unit& unit = fetch.unit;

@@ -78,7 +78,7 @@ class Reader {
   /// Returns the part of the unit to be fetched for the byte at `file_offset`. This is the whole
   /// unit, except for a long unit that only the drained file has.
   Unit part_at(Unit unit, std::uint64_t file_offset) const STDCHK_REQUIRES(engine_lock);
-  /// Says whether the manager answers. Fetches do not wait for a manager that does not.
+  /// Says whether the manager answers. If not, fetches read stored copies without a question.
   void set_manager_answers(bool answers) STDCHK_REQUIRES(engine_lock) {
     near_.set_manager_answers(answers);
   }

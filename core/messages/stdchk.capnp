@@ -864,11 +864,11 @@ struct FindNear $title("find near") $kind(asks) $route(clientToManager) {
   client @0 :UInt64 $type("ClientId");
   file @1 :UInt64 $type("FileId");
   version @2 :UInt64 $type("Version");  # pinned by the client
-  offset @3 :UInt64;                    # in the file; the chunk of the slice there
+  offset @3 :UInt64;                    # file offset of a slice of the chunk
   struct Reply {
     benefactor @0 :UInt64 $type("BenefactorId");  # 0: read the copies in the chunk map
     offset @1 :UInt64;                            # of the extent's header in the arena
-    alone @2 :Bool;  # further requests for this file are of no use
+    alone @2 :Bool;  # few hosts read the file: end such requests
   }
 }
 

@@ -26,10 +26,10 @@ namespace stdchk::manager {
 /// hosts read one version. Their benefactors pass each chunk on to each other, so that it leaves a
 /// benefactor that stores it about once (docs/decisions/0082).
 ///
-/// A target is a benefactor that gets near copies for the readers on its host. A reader asks for
-/// one chunk after the other. A target that is idle gets the chunk that the fewest hosts have, of
-/// those for which its readers wait. A near copy is the source, if any target has one or is getting
-/// one. A benefactor sends to one target at a time.
+/// A target is a benefactor that gets near copies for the readers on its host. An idle target
+/// gets the chunk that the fewest hosts have, among the chunks that its readers want. The first near
+/// copy of a chunk comes from a stored copy, all others from near copies. A benefactor sends to one
+/// target at a time.
 ///
 /// | state of a want | event                                                     | next state    |
 /// |-----------------|-----------------------------------------------------------|---------------|
@@ -42,8 +42,8 @@ namespace stdchk::manager {
 ///
 /// A reader whose want is answered none reads the copies of the chunk map, as readers do alone.
 ///
-/// Near copies are not in the state and not in the journal. They never count as redundancy. The
-/// version of a group is pinned, so that its chunks keep their indexes.
+/// State and journal know no near copies, and redundancy never counts them. A group pins its
+/// version, so that its chunks keep their indexes.
 ///
 /// Owns: the space of near copies. Threads: the reactor's.
 /// Errors: a target that does not answer gets nothing for kPause. The space that it may still write
@@ -70,7 +70,7 @@ class NearCopies {
     std::uint64_t offset = 0;  ///< in the file
     BenefactorId at;           ///< the target
   };
-  /// Called once with the copy's place, or with nothing.
+  /// Called once. Nothing: the reader has to use the stored copies.
   using Done = std::function<void(std::optional<Extent>)>;
   struct Figures {
     std::uint64_t copies = 0;  ///< near copies that were made
@@ -193,7 +193,7 @@ class NearCopies {
   bool hosts_stale_ = true;
   bool review_ = false;
   bool plan_posted_ = false;
-  BenefactorId planned_first_;  ///< the target that was planned first the last time
+  BenefactorId planned_first_;  ///< first target of the last plan
   Time off_until_{};
   Figures figures_;
 };

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kArena = 16 * limits::kMiB;
 constexpr std::uint32_t kChunk = limits::kMiB;
 
-/// A pool with a file of one chunk, and a reader on each host that has no copy of it.
+/// A pool with a file of one chunk. Each host without a copy has a reader.
 struct ReadersPool : HostsPool {
   explicit ReadersPool(Config settings = {})
       : HostsPool(1, {"a", "b", "c", "d"}, kArena, std::move(settings)) {
@@ -221,7 +221,7 @@ TEST_CASE("a reader does not wait for a benefactor that does not answer") {
   CHECK_FALSE(found.benefactor);
   CHECK_FALSE(found.alone);
   CHECK(pool.clock.now() - before < NearCopies::kPatience + 1s);
-  // Others do not wait for the copy that is under way there.
+  // The unfinished copy does not hold up other hosts.
   CHECK(pool.find(1).benefactor == pool.targets[1]->id);
   pool.targets[0]->let_go();
   pool.live(NearCopies::kIdle + 1s);
