@@ -15,6 +15,8 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kBatchBytes = limits::kMiB;
 constexpr std::size_t kWantsMax = 256;  // of one target
 constexpr unsigned kFailuresMax = 3;
+constexpr Duration kStarved = 10s;
+constexpr Duration kPause = 10s;
 /// A copy that takes longer does not hold up others: another source may make theirs.
 constexpr Duration kSlow = 2s;
 
@@ -283,7 +285,7 @@ void NearCopies::keep(const Sent& sent, const Item& item) {
   holders->copies.push_back(at);
   target.copies.push_back({item.chunk, item.to});
   target.bytes += item.to.length;
-  target.moved = pool_.now();
+  target.moved = moved_ = pool_.now();
   answer(sent.target, item.chunk, at);
 }
 
@@ -410,7 +412,10 @@ void NearCopies::run() {
   }
   for (const Key& key : idle) end(key);
   for (const auto& [id, target] : targets_) {
-    if (!target.wants.empty() && pool_.now() - target.moved >= kPatience) refuse(id);
+    // An idle target waits for its turn while others get copies.
+    const bool in_turn = !target.busy && pool_.now() - moved_ < kPatience;
+    const Duration patience = in_turn ? kStarved : kPatience;
+    if (!target.wants.empty() && pool_.now() - target.moved >= patience) refuse(id);
   }
   plan();
 }

@@ -37,8 +37,9 @@ namespace stdchk::manager {
 /// | sent            | the copy has the right checksum                           | answered      |
 /// | sent            | the copy failed, for the third time                       | answered none |
 /// | sent            | the copy failed                                           | waiting       |
-/// | waiting, sent   | kPatience without a copy for this target; no room; target | answered none |
-/// |                 | lost; the group ends                                      |               |
+/// | sent            | kPatience without a copy for this target                  | answered none |
+/// | waiting         | the same, and no target got a copy; or 10 s without       | answered none |
+/// | any             | no room; the target is lost; the group ends               | answered none |
 ///
 /// A reader whose want is answered none reads the copies of the chunk map, as readers do alone.
 ///
@@ -46,7 +47,7 @@ namespace stdchk::manager {
 /// version, so that its chunks keep their indexes.
 ///
 /// Owns: the space of near copies. Threads: the reactor's.
-/// Errors: a target that does not answer gets nothing for kPause. The space that it may still write
+/// Errors: a target that does not answer gets nothing for 10 s. The space that it may still write
 /// to stays reserved until it answers.
 /// Limits: near copies use at most half of a benefactor's other free memory; the oldest go first.
 /// A group's copies go when its last reader closes the version, or nobody has asked for kIdle. All
@@ -56,7 +57,6 @@ class NearCopies {
   /// A version is shared when readers on so many hosts with benefactors have it open.
   static constexpr std::size_t kHostsMin = 3;
   static constexpr Duration kPatience = std::chrono::seconds(3);
-  static constexpr Duration kPause = std::chrono::seconds(10);
   static constexpr Duration kIdle = std::chrono::seconds(10);
 
   /// A Key names a group: a version that is shared.
@@ -94,7 +94,7 @@ class NearCopies {
   void end(const Key& key);
   /// A benefactor has come or gone, or wants to leave.
   void benefactors_changed();
-  /// Frees all near copies, because memory is short, and makes none for kPause. Returns true when
+  /// Frees all near copies, because memory is short, and makes none for 10 s. Returns true when
   /// there were any.
   bool give_up();
   const Figures& figures() const { return figures_; }
@@ -194,6 +194,7 @@ class NearCopies {
   bool review_ = false;
   bool plan_posted_ = false;
   BenefactorId planned_first_;  ///< first target of the last plan
+  Time moved_{};                ///< any target got a copy
   Time off_until_{};
   Figures figures_;
 };

@@ -242,9 +242,8 @@ TEST_CASE("a manager that does not know of near copies shares no files") {
   const auto lines = read_lines("messages_older.txt");
   const auto reply = msg::decode(unhex(lines.at("get_map_reply_before_shared")));
   REQUIRE(reply.has_value());
-  const auto& envelope = std::get<msg::ReplyEnvelope>(*reply);
-  const auto& map = std::get<msg::GetMap::Reply>(std::get<msg::Reply>(envelope.body));
-  CHECK_FALSE(map.shared);
+  const auto& body = std::get<msg::ReplyEnvelope>(*reply).body;
+  CHECK_FALSE(std::get<msg::GetMap::Reply>(body).shared);
   const auto notice = msg::decode(unhex(lines.at("invalidate_before_shared")));
   REQUIRE(notice.has_value());
   const auto& invalidate = std::get<msg::Invalidate>(std::get<msg::NoticeEnvelope>(*notice).body);

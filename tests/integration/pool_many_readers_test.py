@@ -1,5 +1,5 @@
-"""Tests hosts that read one image at the same time, in a real pool of four hosts, which are namespaces: the image leaves
-the host that stores it about once, and no reader is harmed when the host of another one loses its benefactor."""
+"""Tests hosts that read one image at the same time, in a real pool of four namespaces. The image leaves the host that
+stores it about once. No reader is harmed when the host of another reader loses its benefactor."""
 
 import os
 import signal
@@ -77,7 +77,7 @@ def test_an_image_that_three_hosts_read_leaves_the_host_that_stores_it_about_onc
     readers.go()
     readers.check(60)
     assert readers.images_sent() < 1.5
-    # Near copies are no copies: the image has the one it had.
+    # Near copies do not count: the image still has one copy.
     assert nodes.places("weights.N0.T1") == {0: SIZE}
     assert nodes.status()["debt_chunks"] == 0
 
