@@ -67,7 +67,8 @@ class Readers:
 
 @pytest.fixture
 def nodes(pool):
-    made = Nodes(pool, "placement=node,copies=1")
+    made = Nodes(pool, "placement=node")
+    made.ask("policy", "set", pool.mount, "copies=1")
     yield made
     made.end()
 
