@@ -285,7 +285,7 @@ class Starter {
     return mount ? wait_mounted(*mount) : save(record_);
   }
 
-  /// Starts the job and does not wait for it. The caller saves the record.
+  /// Starts the job, without waiting. The caller saves the record.
   Outcome<void> begin(const Job& job) {
     if (auto made = make_key(job); !made) return made;
     auto member = start_local(job, record_.directory);
