@@ -46,6 +46,9 @@ std::optional<int> parse(Flags& flags, int argc, char** argv) {
                "limit of each benefactor's copying from others, bytes a second");
   options.rate("--scrub-rate", flags.redundancy.scrub_rate,
                "limit of each benefactor's checking, bytes a second; 0: check only on request");
+  options.on_off(
+      "--reader-copies", flags.redundancy.for_readers,
+      "let the hosts that read one file at the same time pass its chunks on to each other");
   options.count("--gc-period", flags.gc_period, 0, 86400,
                 "seconds between garbage collections; 0: only on request");
   options.flag("--rebuild", flags.takeover.rebuild,

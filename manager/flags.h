@@ -30,6 +30,7 @@ struct RedundancyFlags {
   std::string topology;      ///< path of a file
   std::uint64_t copy_rate = 0;
   std::uint64_t scrub_rate = limits::kScrubRateDefault;
+  bool for_readers = true;  ///< near copies
 };
 
 struct TakeoverFlags {

@@ -338,6 +338,7 @@ std::optional<int> Process::configure() {
   config_.gc_period = std::chrono::seconds(flags_.gc_period);
   config_.drain_total_bytes_per_s = flags_.drain.total;
   config_.drain_yields = flags_.drain.yields;
+  config_.reader_copies = flags_.redundancy.for_readers;
   end_process_when_manager_ends();
   return std::nullopt;
 }

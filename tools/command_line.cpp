@@ -86,6 +86,9 @@ void add_storage(Options& options, UpOptions& up) {
                "limit of each benefactor's copying from others, bytes a second");
   options.rate("--scrub-rate", up.upkeep.scrub_rate,
                "limit of each benefactor's checking, bytes a second; 0: check only on request");
+  options.on_off(
+      "--reader-copies", up.upkeep.reader_copies,
+      "let the hosts that read one file at the same time pass its chunks on to each other");
   options.count("--gc-period", up.upkeep.gc_period, 0, 86400,
                 "seconds between garbage collections; 0: only by stdchk gc");
   options.size("--window", up.mount.window_bytes, limits::kMiB, std::uint64_t{1} << 40,

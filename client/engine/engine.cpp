@@ -9,6 +9,8 @@ namespace stdchk::client {
 namespace {
 
 using namespace std::chrono_literals;
+/// Readers do not wait for the answers of a manager that was silent for so long.
+constexpr Duration kManagerQuiet = 3s;
 
 }  // namespace
 
@@ -84,6 +86,10 @@ void Engine::watch_manager() {
     state_.registration.manager_up = manager_.registered();
     state_.registration.heard_since = manager_.heard_since();
     if (LeaseHolder* const holder = leases_.holder()) holder->tick();
+    if (state_.buffers.reader != nullptr) {
+      const bool quiet = reactor_.clock().now() - manager_.heard_since() >= kManagerQuiet;
+      state_.buffers.reader->set_manager_answers(manager_.registered() && !quiet);
+    }
     const Error& error = manager_.last_error();
     if (!state_.registration.manager_up && error.where[0] != '\0' &&
         !state_.registration.ready->done() && retry_class(error.code) == Retry::kNo) {
@@ -242,6 +248,7 @@ void Engine::on_invalidate(const msg::Invalidate& notice) {
     for (const auto& entry : notice.entries)
       state_.metadata.forget_entry(entry.directory, entry.name);
     for (const FileId file : notice.files) state_.metadata.forget_file(file);
+    for (const FileId file : notice.shared) maps_.set_shared(file, true);
     for (const SessionId id : notice.fenced) {
       if (const SessionPtr session = sessions_.find(id)) session->fenced();
     }

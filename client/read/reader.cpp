@@ -1,6 +1,7 @@
 #include "client/read/reader.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/base/limits.h"
@@ -48,6 +49,9 @@ struct Reader::Fetch final : Transfer {
   Unit unit;
   bool ahead = false;  ///< no reader waits for it yet
   std::size_t next_copy = 0;
+  bool near_asked = false;
+  std::optional<Extent> near;  ///< place of the near copy, not read yet
+  bool from_near = false;
   bool stripe_asked = false;
   bool from_drain = false;
   bool drained_wrong = false;        ///< the drained file has other bytes than at its drain
@@ -73,6 +77,7 @@ struct Reader::Fetch final : Transfer {
 Reader::Reader(Host host, StripeReader::Host stripes, std::unique_ptr<Memory> memory,
                std::size_t buffer_bytes)
     : host_(std::move(host)),
+      near_({host_.shared, host_.maps, stripes.client, stripes.call}),
       stripes_(std::move(stripes)),
       memory_(std::move(memory)),
       parts_({host_.shared, host_.submit}, *memory_,
@@ -136,17 +141,11 @@ void Reader::prefetch(const Unit& unit) {
 void Reader::next_source(Fetch& fetch) {
   CachedChunk& entry = *fetch.entry;
   entry.state = CacheState::kFetching;
+  if (try_near(fetch)) return;
   if (fetch.next_copy < fetch.unit.chunk.copies.size()) {
-    fetch.from_drain = false;
-    fetch.is_write = false;
-    fetch.at = fetch.unit.chunk.copies[fetch.next_copy++];
+    const Extent& copy = fetch.unit.chunk.copies[fetch.next_copy++];
     fetch.patient = fetch.next_copy == fetch.unit.chunk.copies.size();
-    fetch.skip = limits::kExtentHeaderBytes;
-    fetch.memory = memory_.get();
-    fetch.pieces = {MutableByteSpan(entry.data, fetch.unit.chunk.length), {}};
-    entry.valid_from = 0;
-    entry.valid_to = fetch.unit.chunk.length;
-    return host_.submit(fetch);
+    return read_copy(fetch, copy);
   }
   const VersionMapPtr& map = fetch.unit.map;
   if (map != nullptr && !fetch.unit.chunk.copies.empty() &&
@@ -187,6 +186,40 @@ void Reader::next_source(Fetch& fetch) {
   entry.failed_for = fetch.ahead ? nullptr : map.get();
   fetches_.erase(entry.key);
   host_.shared.changed.notify_all();
+}
+
+/// Asks once for a near copy, and reads that copy first. Returns false when the fetch
+/// has to go on with the other sources.
+bool Reader::try_near(Fetch& fetch) {
+  const Unit& unit = fetch.unit;
+  fetch.from_near = fetch.near.has_value();
+  if (fetch.near) {
+    fetch.patient = false;
+    read_copy(fetch, *std::exchange(fetch.near, std::nullopt));
+    return true;
+  }
+  if (fetch.near_asked || unit.map == nullptr || unit.chunk.copies.empty()) return false;
+  if (!near_.may_ask(*unit.map)) return false;
+  fetch.near_asked = true;
+  near_.find(*unit.map, unit.file_offset,
+             [this, &fetch](std::optional<Extent> place) STDCHK_REQUIRES(engine_lock) {
+               fetch.near = place;
+               next_source(fetch);
+             });
+  return true;
+}
+
+void Reader::read_copy(Fetch& fetch, const Extent& copy) {
+  CachedChunk& entry = *fetch.entry;
+  fetch.from_drain = false;
+  fetch.is_write = false;
+  fetch.at = copy;
+  fetch.skip = limits::kExtentHeaderBytes;
+  fetch.memory = memory_.get();
+  fetch.pieces = {MutableByteSpan(entry.data, fetch.unit.chunk.length), {}};
+  entry.valid_from = 0;
+  entry.valid_to = fetch.unit.chunk.length;
+  host_.submit(fetch);
 }
 
 void Reader::make_from_stripe(Fetch& fetch) {
@@ -321,13 +354,17 @@ void Reader::settle(Fetch& fetch, Status good) {
   host_.shared.changed.notify_all();
   if (!good.has_value()) {
     fetch.why = good.error();
-    if (fetch.from_drain) {
+    if (fetch.from_near) {
+      // The manager has freed the near copy in the meantime, or it is wrong: the others are read.
+      log::debug("benefactor {}: the near copy at {} is gone", fetch.at.benefactor.value,
+                 fetch.at.offset);
+    } else if (fetch.from_drain) {
       note_wrong(fetch);
     } else {
       log::warning("benefactor {}: the bytes at {} do not match their checksum: {}",
                    fetch.at.benefactor.value, fetch.at.offset, describe(good.error()));
     }
-    const bool of_copy = !fetch.from_drain && !fetch.stripe_asked;
+    const bool of_copy = !fetch.from_drain && !fetch.stripe_asked && !fetch.from_near;
     if (of_copy && fetch.unit.map != nullptr) host_.maps.report_wrong(*fetch.unit.map, fetch.at);
     return next_source(fetch);  // keeps the pin
   }

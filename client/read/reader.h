@@ -13,6 +13,7 @@
 #include "client/read/chunk_cache.h"
 #include "client/read/drained_reader.h"
 #include "client/read/file_threads.h"
+#include "client/read/near_places.h"
 #include "client/read/part_reader.h"
 #include "client/read/stripe_reader.h"
 #include "client/read/version_map.h"
@@ -33,7 +34,7 @@ struct Unit {
 };
 
 /// A Reader brings chunks into the cache and checks them. It tries the copies first, each by one
-/// one-sided read. Then it tries the other blocks of the stripe, then the drained file. At last it
+/// one-sided read; of a file that several hosts read, a copy on this host (NearPlaces). Then it tries the other blocks of the stripe, then the drained file. At last it
 /// fetches the map again, which may name new places.
 ///
 /// Reads from the drain directory may hang (DrainedReader). If another user finds no free buffer, a
@@ -77,6 +78,10 @@ class Reader {
   /// Returns the part of the unit to be fetched for the byte at `file_offset`. This is the whole
   /// unit, except for a long unit that only the drained file has.
   Unit part_at(Unit unit, std::uint64_t file_offset) const STDCHK_REQUIRES(engine_lock);
+  /// Says whether the manager answers. If not, fetches read stored copies without a question.
+  void set_manager_answers(bool answers) STDCHK_REQUIRES(engine_lock) {
+    near_.set_manager_answers(answers);
+  }
   /// Starts to fetch the unit, if the cache has room.
   void prefetch(const Unit& unit) STDCHK_REQUIRES(engine_lock);
   /// Numbers of chunks.
@@ -98,6 +103,8 @@ class Reader {
   CacheKey key_of(const Unit& unit) const STDCHK_REQUIRES(engine_lock);
   void start(const Unit& unit, bool ahead) STDCHK_REQUIRES(engine_lock);
   void next_source(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
+  bool try_near(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
+  void read_copy(Fetch& fetch, const Extent& copy) STDCHK_REQUIRES(engine_lock);
   void make_from_stripe(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
   void open_drained(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
   void read_drained(Fetch& fetch) STDCHK_REQUIRES(engine_lock);
@@ -115,6 +122,7 @@ class Reader {
   }
 
   Host host_;
+  NearPlaces near_;
   StripeReader stripes_;
   std::unique_ptr<Memory> memory_;
   PartReader parts_;

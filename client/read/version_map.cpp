@@ -80,6 +80,7 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
   // Each page pins the version, unless the manager has the pin already. A restarted manager does
   // not.
   if (std::exchange(map->pinned_in, life_) != life_) ++pins_[{map->file, map->version}];
+  set_shared(map->file, reply->shared);
   map->attributes = reply->attributes;
   map->drained_path = std::move(reply->drained_path);
   if (map->drained != nullptr &&
@@ -94,6 +95,15 @@ void MapStore::on_page(const VersionMapPtr& map, std::uint64_t first,
     map->error = Error{Code::kMalformed, 0, "client.get map"};
   }
   unpin_unused(map->file);
+}
+
+void MapStore::set_shared(FileId file, bool is_shared) {
+  const auto pin = pins_.lower_bound({file, 0});
+  if (!is_shared || pin == pins_.end() || pin->first.first != file) {
+    shared_files_.erase(file);
+  } else {
+    shared_files_.insert(file);
+  }
 }
 
 /// Removes the pin that a late answer has brought, unless another map needs the version.
@@ -130,11 +140,13 @@ void MapStore::unpin_unused(FileId file) {
     call_(msg::Unpin{client_(), file, pin->first.second}, [](rpc::Answer) {}, {});
     pin = pins_.erase(pin);
   }
+  if (is_shared(file)) set_shared(file, true);  // forgets it when no pin is left
 }
 
 void MapStore::forget_pins() {
   ++life_;
   pins_.clear();
+  shared_files_.clear();
 }
 
 }  // namespace stdchk::client

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -97,6 +98,12 @@ class MapStore {
   void reload(const VersionMapPtr& map) STDCHK_REQUIRES(engine_lock);
   /// Tells the manager that this copy did not match its checksum.
   void report_wrong(const VersionMap& map, const Extent& copy) STDCHK_REQUIRES(engine_lock);
+  /// True when several hosts read the file, as the manager has said.
+  bool is_shared(FileId file) const STDCHK_REQUIRES(engine_lock) {
+    return shared_files_.contains(file);
+  }
+  /// Notes whether several hosts read the file. Ignores files without a map here.
+  void set_shared(FileId file, bool is_shared) STDCHK_REQUIRES(engine_lock);
   /// Gives back the pins of maps without a holder.
   void collect() STDCHK_REQUIRES(engine_lock);
   /// Forgets all pins, because the manager has forgotten them.
@@ -129,6 +136,7 @@ class MapStore {
   std::map<Key, std::uint32_t> pins_ STDCHK_GUARDED_BY(engine_lock);
   /// Pages on their way; they delay unpins.
   std::map<FileId, std::uint32_t> loading_ STDCHK_GUARDED_BY(engine_lock);
+  std::set<FileId> shared_files_ STDCHK_GUARDED_BY(engine_lock);  ///< of files with pins
   /// Grows with each manager that has forgotten the pins.
   std::uint64_t life_ STDCHK_GUARDED_BY(engine_lock) = 1;
 };

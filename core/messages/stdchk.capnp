@@ -853,6 +853,22 @@ struct GetMap $title("get map") $kind(asks) $route(clientToManager) {
     sliceCount @1 :UInt64;
     page @2 :ChunkMap;
     drainedPath @3 :Data $max("kPathBytesMax");  # relative to the drain directory; empty: not drained
+    shared @4 :Bool;  # several hosts read the version: FindNear knows better places for its chunks
+  }
+}
+
+struct FindNear $title("find near") $kind(asks) $route(clientToManager) {
+  # Asks for a copy of a chunk on the client's host, of a version that several hosts read. The manager has a
+  # benefactor there make a temporary copy, and answers when the copy is complete (docs/decisions/0083). The
+  # copy may go at any moment: only the chunk's checksum proves what was read.
+  client @0 :UInt64 $type("ClientId");
+  file @1 :UInt64 $type("FileId");
+  version @2 :UInt64 $type("Version");  # pinned by the client
+  offset @3 :UInt64;                    # file offset of a slice of the chunk
+  struct Reply {
+    benefactor @0 :UInt64 $type("BenefactorId");  # 0: read the copies in the chunk map
+    offset @1 :UInt64;                            # of the extent's header in the arena
+    alone @2 :Bool;  # few hosts read the file: end such requests
   }
 }
 
@@ -1292,6 +1308,8 @@ struct Invalidate {
   fenced @3 :List(UInt64) $items("SessionId") $max("kListItemsMax");  # sessions that the manager ended
   recalled @4 :List(UInt64) $items("FileId") $max("kListItemsMax");
   # Directories whose leases this client has to return: another client waits.
+  shared @5 :List(UInt64) $items("FileId") $max("kListItemsMax");
+  # Files that several hosts read: FindNear knows better places for their chunks.
 }
 
 # ---- containers --------------------------------------------------------------------------------
@@ -1470,6 +1488,7 @@ struct Request $Say.envelope {
     leaseDirectory @64 :LeaseDirectory;
     applyNames @65 :ApplyNames;
     returnLease @66 :ReturnLease;
+    findNear @67 :FindNear;
   }
 }
 
@@ -1546,6 +1565,7 @@ struct Reply $Say.envelope {
     leaseDirectory @67 :LeaseDirectory.Reply;
     applyNames @68 :ApplyNames.Reply;
     returnLease @69 :ReturnLease.Reply;
+    findNear @70 :FindNear.Reply;
   }
 }
 

@@ -105,6 +105,17 @@ void Notices::file_changed(FileId id, ClientId except) {
   for (const auto& [client, count] : users->second) add_notice(client);
 }
 
+void Notices::file_shared(FileId file) {
+  const auto users = users_.find(file);
+  if (users == users_.end()) return;
+  for (const auto& [client, count] : users->second) {
+    msg::Invalidate* const notice = invalidate_of(client);
+    // A reader without the notice goes on with the copies of the chunk map.
+    if (notice == nullptr || notice->shared.size() >= limits::kListItemsMax) continue;
+    notice->shared.push_back(file);
+  }
+}
+
 void Notices::recall(ClientId client, FileId directory) {
   msg::Invalidate* const notice = invalidate_of(client);
   // The lease service repeats recalls that are not answered.

@@ -67,6 +67,20 @@ class Notices {
   void entry_changed(FileId directory, const std::string& name, ClientId except);
   /// Tells clients that may have cached the file's attributes or map, except `except`.
   void file_changed(FileId file, ClientId except);
+  /// Tells the file's users that several hosts read it.
+  void file_shared(FileId file);
+  /// Calls `visit(client)` for users of the file, `most` at most, until it returns true. Returns
+  /// whether it did.
+  template <class Visit>
+  bool any_user(FileId file, std::size_t most, Visit visit) const {
+    const auto users = users_.find(file);
+    if (users == users_.end()) return false;
+    for (const auto& [client, count] : users->second) {
+      if (visit(client)) return true;
+      if (--most == 0) return false;
+    }
+    return false;
+  }
   /// Tells the client to return its lease on the directory.
   void recall(ClientId client, FileId directory);
   /// Tells all clients.

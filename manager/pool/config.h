@@ -23,7 +23,8 @@ struct Config {
   Topology topology;                         ///< failure domains wider than a host
   std::uint64_t copy_rate_bytes_per_s = 0;   ///< to each benefactor; 0: unlimited
   std::uint64_t scrub_rate_bytes_per_s = 0;  ///< of each benefactor; 0: scrubs only on request
-  Duration gc_period{};  ///< between rounds of the garbage collection; 0: only on request
+  bool reader_copies = true;  ///< readers' hosts pass chunks on to each other (NearCopies)
+  Duration gc_period{};       ///< between rounds of the garbage collection; 0: only on request
   std::uint64_t drain_total_bytes_per_s = 0;  ///< all benefactors together; 0: unlimited
   /// Returns false while another pool drains into the drain directory. Empty: none ever does.
   std::function<bool()> may_drain;

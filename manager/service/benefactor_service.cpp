@@ -224,6 +224,7 @@ void BenefactorService::discount(Duration pause) {
 void BenefactorService::changed() {
   pool_.update_domains();
   to_.copies.benefactors_changed();
+  to_.near.benefactors_changed();
   to_.logs.run();
   to_.notices.benefactors_changed();
 }

@@ -11,6 +11,7 @@
 #include "manager/pool/pool.h"
 #include "manager/recovery/log_replicas.h"
 #include "manager/replication/copy_planner.h"
+#include "manager/replication/near_copies.h"
 #include "manager/service/admissions.h"
 #include "manager/service/connections.h"
 
@@ -28,6 +29,7 @@ class BenefactorService {
     Fences& fences;
     Notices& notices;
     CopyPlanner& copies;
+    NearCopies& near;
     LogReplicas& logs;
   };
   BenefactorService(Pool& pool, Neighbours neighbours);

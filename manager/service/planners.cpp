@@ -17,11 +17,12 @@ Planners::Planners(Pool& pool, const SessionTable& sessions, Notices& notices, c
                 copies.plan();
                 parity.plan();
               }),
+      near(pool, traffic, scrubber),
       parity(pool, traffic, scrubber,
              {[this](ChunkIndex chunk) { copies.examine(chunk); },
-              [this](std::uint64_t bytes) { return evictor.evict(bytes); }}),
+              [this](std::uint64_t bytes) { return make_room(bytes); }}),
       copies(pool, traffic, parity, scrubber,
-             [this](std::uint64_t bytes) { return evictor.evict(bytes); }),
+             [this](std::uint64_t bytes) { return make_room(bytes); }),
       sets(pool, copies, sessions, notices,
            [this](FileId file) { drain.prioritise(file, DrainRank::kChosen); }),
       drain(pool, sets, scrubber, sessions, notices, fingerprints, std::move(hooks.on_name_given)),
@@ -44,6 +45,7 @@ void Planners::add_claims(const SessionTable& sessions) {
   });
   claims.add_holder(ClaimKind::kReserved, [this](const Claims::Visit& visit) {
     copies.for_each_reserved(visit);
+    near.for_each_reserved(visit);
     parity.for_each_reserved(visit);
     compactor.for_each_reserved(visit);
     garbage.for_each_reserved(visit);
@@ -55,6 +57,7 @@ void Planners::run() {
   drain.run();
   compactor.run();
   copies.run();
+  near.run();
   parity.run();
   garbage.run();
   scrubber.run();

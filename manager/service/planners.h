@@ -17,6 +17,7 @@
 #include "manager/recovery/log_replicas.h"
 #include "manager/replication/copy_planner.h"
 #include "manager/replication/copy_traffic.h"
+#include "manager/replication/near_copies.h"
 #include "manager/replication/parity_planner.h"
 #include "manager/sets/set_keeper.h"
 
@@ -46,6 +47,7 @@ struct Planners {
   GarbageCollector garbage;
   LogReplicas logs;
   CopyTraffic traffic;
+  NearCopies near;
   ParityPlanner parity;
   CopyPlanner copies;
   SetKeeper sets;
@@ -56,6 +58,8 @@ struct Planners {
 
  private:
   void add_claims(const SessionTable& sessions);
+  /// Frees near copies, or else memory of drained images. Returns true when space may come.
+  bool make_room(std::uint64_t bytes) { return near.give_up() || evictor.evict(bytes); }
 };
 
 }  // namespace stdchk::manager

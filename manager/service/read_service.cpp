@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "core/base/limits.h"
 
 namespace stdchk::manager {
+namespace {
+
+/// The most users of a file that are looked at to find out whether several hosts read it.
+constexpr std::size_t kUsersMax = 64;
+
+}  // namespace
 
 ReadService::ReadService(Pool& pool, Neighbours neighbours)
     : pool_(pool), state_(pool.state()), to_(neighbours) {}
@@ -23,6 +30,7 @@ void ReadService::serve(ClientRecord& client, const msg::GetMap& request, const 
   }
   to_.notices.watch(file->parent, client.id);
   msg::GetMap::Reply reply;
+  reply.shared = is_shared({file->id, version->version});
   const std::optional<std::string> drained = to_.drain.drained_path(*file, *version);
   reply.attributes = to_.attributes.of(*file, *version);
   reply.slice_count = version->slices.size();
@@ -54,6 +62,54 @@ void ReadService::serve(ClientRecord& client, const msg::GetMap& request, const 
   }
   if (evicted || version->drained) reply.drained_path = drained.value_or("");
   call.answer(std::move(reply));
+}
+
+bool ReadService::has_reader(const NearCopies::Key& key) const {
+  return to_.notices.any_user(key.file, kUsersMax, [&](ClientId id) {
+    const auto client = to_.clients.find(id);
+    return client != to_.clients.end() && client->second.pins.contains({key.file, key.version});
+  });
+}
+
+/// Returns true when readers on several hosts have the version open. Tells them the first time.
+bool ReadService::is_shared(const NearCopies::Key& key) {
+  if (to_.near.is_shared(key)) return true;
+  std::set<BenefactorId> targets;
+  const bool is_read = to_.notices.any_user(key.file, kUsersMax, [&](ClientId id) {
+    const auto client = to_.clients.find(id);
+    if (client == to_.clients.end() || !client->second.pins.contains({key.file, key.version})) {
+      return false;
+    }
+    const auto target = to_.near.benefactor_on(client->second.host_token);
+    if (target) targets.insert(*target);
+    return targets.size() >= NearCopies::kHostsMin;
+  });
+  if (!is_read || !to_.near.share(key)) return false;
+  to_.notices.file_shared(key.file);
+  return true;
+}
+
+void ReadService::serve(ClientRecord& client, const msg::FindNear& request, const Call& call) {
+  const NearCopies::Key key{request.file, request.version};
+  const VersionData* const version = client.pins.contains({key.file, key.version})
+                                         ? state_.version(key.file, key.version)
+                                         : nullptr;
+  const auto target = to_.near.benefactor_on(client.host_token);
+  msg::FindNear::Reply none;
+  none.alone = version == nullptr || !target || !is_shared(key);
+  if (none.alone) return call.answer(none);
+  const auto slice = std::ranges::partition_point(
+      version->slices, [&](const PackedSlice& each) { return each.end() <= request.offset; });
+  if (slice == version->slices.end() || slice->file_offset > request.offset) {
+    return call.answer(none);
+  }
+  to_.near.find(key, {slice->chunk, request.offset, *target},
+                [call](const std::optional<Extent>& at) {
+                  msg::FindNear::Reply reply;
+                  if (at) reply.benefactor = at->benefactor;
+                  if (at) reply.offset = at->offset;
+                  call.answer(std::move(reply));
+                });
 }
 
 bool ReadService::has_stripe(const Chunk& chunk) const {
@@ -118,6 +174,8 @@ void ReadService::serve(ClientRecord& client, const msg::Unpin& request, const C
   if (client.pins.erase({request.file, request.version}) > 0) {
     to_.notices.unuse(request.file, client.id);
     pool_.unpin(request.file, request.version);
+    const NearCopies::Key key{request.file, request.version};
+    if (to_.near.is_shared(key) && !has_reader(key)) to_.near.end(key);
   }
   // The client's writers do not compare with that version any more.
   for (const auto& [file, id] : client.sessions) {

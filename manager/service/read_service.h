@@ -11,6 +11,7 @@
 #include "manager/drain/drain_checks.h"
 #include "manager/drain/drain_planner.h"
 #include "manager/pool/pool.h"
+#include "manager/replication/near_copies.h"
 #include "manager/sessions/file_attributes.h"
 
 namespace stdchk::manager {
@@ -27,6 +28,7 @@ class ReadService {
     SessionTable& sessions;
     Notices& notices;
     Scrubber& scrubber;
+    NearCopies& near;
     const DrainPlanner& drain;
     DrainChecks& drain_checks;
     const FileAttributes& attributes;
@@ -36,6 +38,7 @@ class ReadService {
   void serve(ClientRecord& client, const msg::GetMap& request, const Call& call);
   void serve(ClientRecord& client, const msg::Unpin& request, const Call& call);
   void serve(ClientRecord& client, const msg::ReportWrongCopy& request, const Call& call);
+  void serve(ClientRecord& client, const msg::FindNear& request, const Call& call);
   void serve(ClientRecord& client, const msg::GetStripe& request, const Call& call);
   void serve(ClientRecord& client, const msg::ConfirmDrained& request, const Call& call);
   /// Retries requests that wait for the drain directory.
@@ -52,6 +55,8 @@ class ReadService {
     Call call;
   };
   bool has_stripe(const Chunk& chunk) const;
+  bool is_shared(const NearCopies::Key& key);
+  bool has_reader(const NearCopies::Key& key) const;
   void confirm(const msg::ConfirmDrained& request, const Call& call);
 
   Pool& pool_;

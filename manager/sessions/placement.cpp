@@ -101,6 +101,7 @@ bool Placement::waits_for_home(SessionRecord& session, const msg::Place& request
   const std::uint64_t unit = std::min(unit_of(request.unit_bytes), request.want_bytes);
   if (!home || !request.beside.empty() || std::ranges::count(request.avoid, home) > 0) return false;
   Eviction& eviction = evictions_[home];
+  if (pool_.space().largest(home) < unit) to_.near.give_up();
   if (pool_.space().largest(home) >= unit || pool_.now() < eviction.not_before) return false;
   const bool under_way = pool_.now() - eviction.last < kHomeWait && pool_.journal().frees_extents();
   if (!under_way && !to_.evictor.evict(unit, home)) {
@@ -321,9 +322,10 @@ void Placement::retry() {
   }
 }
 
-/// Returns true when space may become free soon. Sources are eviction, the check before it,
+/// Returns true when space may become free soon. Sources are near copies, eviction, the check before it,
 /// compaction, fences, commands becoming durable, and draining a set that drain-every left out.
 bool Placement::make_room(SessionId asking, std::uint64_t want_bytes, std::uint64_t unit_bytes) {
+  if (to_.near.give_up()) return true;
   to_.parity.need_space();
   if (pool_.journal().frees_extents() || to_.garbage.is_freeing()) return true;
   if (to_.sessions.resuming() || to_.fences.is_waiting()) return true;

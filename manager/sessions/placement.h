@@ -16,6 +16,7 @@
 #include "manager/pool/pool.h"
 #include "manager/pool/replaced_files.h"
 #include "manager/replication/copy_planner.h"
+#include "manager/replication/near_copies.h"
 #include "manager/replication/parity_planner.h"
 #include "manager/sessions/totals.h"
 #include "manager/sets/set_keeper.h"
@@ -37,6 +38,7 @@ class Placement {
     SessionTable& sessions;
     const Fences& fences;
     CopyPlanner& copies;
+    NearCopies& near;
     ParityPlanner& parity;
     Compactor& compactor;
     Evictor& evictor;

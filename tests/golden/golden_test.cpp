@@ -238,6 +238,18 @@ TEST_CASE("who does not know of leases on directories chooses no numbers, and re
   CHECK(invalidate.recalled.empty());
 }
 
+TEST_CASE("a manager that does not know of near copies shares no files") {
+  const auto lines = read_lines("messages_older.txt");
+  const auto reply = msg::decode(unhex(lines.at("get_map_reply_before_shared")));
+  REQUIRE(reply.has_value());
+  const auto& body = std::get<msg::ReplyEnvelope>(*reply).body;
+  CHECK_FALSE(std::get<msg::GetMap::Reply>(body).shared);
+  const auto notice = msg::decode(unhex(lines.at("invalidate_before_shared")));
+  REQUIRE(notice.has_value());
+  const auto& invalidate = std::get<msg::Invalidate>(std::get<msg::NoticeEnvelope>(*notice).body);
+  CHECK(invalidate.shared.empty());
+}
+
 TEST_CASE("who does not know of access lists has applied the umask, and no drained mode changes") {
   const auto lines = read_lines("messages_older.txt");
   const auto request = [&]<class M>(const char* name, M) {

@@ -49,6 +49,16 @@ def test_up_prints_how_to_use_the_pool_and_down_leaves_nothing(pool):
     assert not os.path.ismount(pool.mount)
 
 
+def test_the_mount_starts_while_the_benefactors_take_their_memory(pool):
+    pool.up(benefactors=2)
+    directory = pathlib.Path(pool.record["directory"])
+    # The mount's key is written before the mount starts, the ready file when a benefactor is of use.
+    begun = (directory / "mount.member").stat().st_mtime_ns
+    assert all(begun < ready.stat().st_mtime_ns for ready in directory.glob("benefactor.*.ready"))
+    (pool.mount / "file").write_bytes(b"usable")
+    assert [member["role"] for member in pool.record["members"]] == ["manager", "benefactor", "benefactor", "mount"]
+
+
 def test_a_second_up_at_the_same_mount_is_refused(pool):
     pool.up(benefactors=1)
     done = pool.stdchk("up", "--mount", pool.mount, check=False)

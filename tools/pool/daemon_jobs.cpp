@@ -69,6 +69,9 @@ Job DaemonJobs::manager() {
   manager.arguments.insert(manager.arguments.end(),
                            {"--scrub-rate", std::to_string(options_.upkeep.scrub_rate),
                             "--gc-period", std::to_string(options_.upkeep.gc_period)});
+  if (!options_.upkeep.reader_copies) {
+    manager.arguments.insert(manager.arguments.end(), {"--reader-copies", "off"});
+  }
   add_reporting(manager, {}, record_.directory);
   return manager;
 }

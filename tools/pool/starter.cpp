@@ -80,9 +80,10 @@ class Starter {
     if (options_.hosts.standby) {
       if (auto done = start_standby(); !done) return done;
     }
-    auto done = hosts_.empty() ? start_local_benefactors() : start_hosts();
-    if (!done) return done;
-    done = start_mount();
+    if (!hosts_.empty()) {
+      if (auto done = start_hosts(); !done) return done;
+    }
+    auto done = start_here(hosts_.empty());
     return !done || options_.records.safe_file.empty() ? done : start_recorder();
   }
 
@@ -94,9 +95,7 @@ class Starter {
     const std::string first = options_.batch.nodes.substr(0, options_.batch.nodes.find(','));
     auto done = is_listed(first, name) ? begin_job() : join_job();
     if (!done) return done;
-    if (is_listed(options_.batch.lenders, name)) done = start_local_benefactors();
-    if (!done) return done;
-    done = start_mount();
+    done = start_here(is_listed(options_.batch.lenders, name));
     const bool records = !record_.undrained.empty() || !options_.records.safe_file.empty();
     return !done || !records || !is_listed(first, name) ? done : start_recorder();
   }
@@ -260,26 +259,39 @@ class Starter {
     return save(record_);
   }
 
-  Outcome<void> start_local_benefactors() {
+  /// Starts the benefactors of this host, if it lends memory, and the mount. The mount starts while
+  /// the benefactors take their memory.
+  Outcome<void> start_here(bool lends) {
+    const std::size_t first = record_.members.size();
     std::vector<Job> jobs;
-    for (std::uint32_t i = 0; i < options_.lent.benefactors; ++i) {
+    for (std::uint32_t i = 0; lends && i < options_.lent.benefactors; ++i) {
       jobs.push_back(daemons_.benefactor(i));
       if (!options_.lent.disk.empty()) {
         std::error_code code;
         fs::create_directories(options_.lent.disk + "/" + jobs.back().name, code);
       }
-      if (auto made = make_key(jobs.back()); !made) return made;
-      auto member = start_local(jobs.back(), record_.directory);
-      if (!member) return problem(member.error());
-      record_.members.push_back(*member);
+      if (auto begun = begin(jobs.back()); !begun) return begun;
+    }
+    std::optional<Job> mount;
+    if (!options_.mount.name_only) {
+      mount = mount_job();
+      if (auto begun = begin(*mount); !begun) return begun;
     }
     if (auto saved = save(record_); !saved) return saved;
-    const auto first = record_.members.size() - jobs.size();
     const auto longest = ready_longest(options_.lent.memory_bytes * options_.lent.benefactors);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       if (auto done = wait_ready(jobs[i], record_.members[first + i], longest); !done) return done;
     }
-    return save(record_);
+    return mount ? wait_mounted(*mount) : save(record_);
+  }
+
+  /// Starts the job, without waiting. The caller saves the record.
+  Outcome<void> begin(const Job& job) {
+    if (auto made = make_key(job); !made) return made;
+    auto member = start_local(job, record_.directory);
+    if (!member) return problem(member.error());
+    record_.members.push_back(*member);
+    return {};
   }
 
   /// Starts all hosts at once, so that a slow host delays no other.
@@ -325,12 +337,16 @@ class Starter {
     return all;
   }
 
-  Outcome<void> start_mount() {
-    if (options_.mount.name_only) return {};
+  Job mount_job() {
     Job mount = daemons_.mount({}, record_.directory);
-    if (auto made = make_key(mount); !made) return made;
     mount.input = record_.spare->fd();
-    if (auto done = start_and_wait(mount, 30s); !done) return done;
+    return mount;
+  }
+
+  /// Waits until the last member, the mount, is usable.
+  Outcome<void> wait_mounted(const Job& mount) {
+    if (auto done = wait_ready(mount, record_.members.back(), 30s); !done) return done;
+    if (auto saved = save(record_); !saved) return saved;
     const std::uint64_t told = record_.members.back().mount_id;
     if (mount_unasked(record_.mount).id == told) return {};
     return problem("{} was mounted, and somebody has unmounted it since", record_.mount);

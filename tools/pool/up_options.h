@@ -72,6 +72,7 @@ struct UpkeepOptions {
   std::uint64_t copy_rate = 0;                           ///< bytes a second; 0: no limit
   std::uint64_t scrub_rate = limits::kScrubRateDefault;  ///< bytes a second; 0: only on request
   std::uint32_t gc_period = 600;                         ///< seconds; 0: only on request
+  bool reader_copies = true;  ///< hosts that read one file pass its chunks on to each other
 };
 
 /// The files that a pool writes for people and later jobs, and what its daemons tell.

@@ -89,6 +89,24 @@ TEST_CASE("a pin that is given when nobody waits for the map any more goes at on
   }
 }
 
+TEST_CASE("a file is shared from the manager's word until its last map is gone") {
+  Scene scene;
+  VersionMapPtr map = scene.maps.open(kFile);
+  scene.maps.set_shared(kFile, true);
+  CHECK_FALSE(scene.maps.is_shared(kFile));  // no pin yet
+  scene.answer(1);
+  CHECK_FALSE(scene.maps.is_shared(kFile));
+  scene.maps.set_shared(kFile, true);
+  CHECK(scene.maps.is_shared(kFile));
+  SECTION("the manager takes its word back") { scene.maps.set_shared(kFile, false); }
+  SECTION("the map goes") {
+    map.reset();
+    scene.maps.collect();
+  }
+  SECTION("another manager has forgotten the pins") { scene.maps.forget_pins(); }
+  CHECK_FALSE(scene.maps.is_shared(kFile));
+}
+
 TEST_CASE("a pin that a manager gave whose map was asked of the one before goes with the map") {
   Scene scene;
   VersionMapPtr map = scene.maps.open(kFile);
