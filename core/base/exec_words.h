@@ -10,7 +10,7 @@ namespace stdchk {
 inline std::vector<char*> exec_words(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
   pointers.reserve(words.size() + 1);
-  // These functions do not change the words (POSIX, exec, rationale).
+  // Neither function changes the words (POSIX, exec, rationale).
   for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
   pointers.push_back(nullptr);
   return pointers;
