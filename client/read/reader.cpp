@@ -199,6 +199,8 @@ bool Reader::try_near(Fetch& fetch) {
     return true;
   }
   if (fetch.near_asked || unit.map == nullptr || unit.chunk.copies.empty()) return false;
+  // Only the checksum proves what a near copy holds. A short chunk is read sooner than asked for.
+  if (!has_crc(unit.chunk) || unit.chunk.length < limits::kChunkBytesMin) return false;
   if (!near_.may_ask(*unit.map)) return false;
   fetch.near_asked = true;
   near_.find(*unit.map, unit.file_offset,

@@ -13,7 +13,11 @@ namespace {
 using namespace std::chrono_literals;
 /// Small chunks go together in one request.
 constexpr std::uint64_t kBatchBytes = limits::kMiB;
-constexpr std::size_t kWantsMax = 256;  // of one target
+constexpr std::size_t kWantsMax = 256;          // of one target
+constexpr std::size_t kWaitingMax = 1024;       // questions for one chunk at one target
+constexpr std::size_t kWantsPlannedMax = 4096;  // in one turn
+constexpr std::size_t kSourcesMax = 64;         // near copies examined for one want
+constexpr std::size_t kCopiesMax = 1 << 19;     // of all targets: bounds memory, and end()
 constexpr unsigned kFailuresMax = 3;
 constexpr Duration kStarved = 10s;
 constexpr Duration kPause = 10s;
@@ -59,38 +63,43 @@ bool NearCopies::share(const Key& key) {
   Group& group = groups_[key];
   group.number = ++numbers_made_;
   group.asked = pool_.now();
-  log::info("several hosts read version {} of file {}: they pass its chunks on to each other",
-            key.version, key.file.value);
+  log::debug("several hosts read version {} of file {}: they pass its chunks on to each other",
+             key.version, key.file.value);
   return true;
 }
 
-std::optional<Extent> NearCopies::copy_on_host(const Group& group, const Wanted& wanted) const {
+std::optional<Extent> NearCopies::copy_on_host(const Key& key, const Wanted& wanted) const {
   const std::string& host = pool_.benefactors().at(wanted.at).info.host_token;
   for (const Extent& copy : pool_.state().chunks().get(wanted.chunk).copies) {
     if (!pool_.is_reachable(copy)) continue;
     if (pool_.benefactors().at(copy.benefactor).info.host_token == host) return copy;
   }
-  const auto holders = group.chunks.find(wanted.chunk);
-  if (holders == group.chunks.end()) return std::nullopt;
-  for (const Extent& copy : holders->second.copies) {
-    if (copy.benefactor == wanted.at) return copy;
-  }
-  return std::nullopt;
+  const auto target = targets_.find(wanted.at);
+  if (target == targets_.end()) return std::nullopt;
+  const auto number = target->second.number_of.find({key, wanted.chunk});
+  if (number == target->second.number_of.end()) return std::nullopt;
+  return Extent{wanted.at, target->second.copies.at(number->second).range.offset};
 }
 
 void NearCopies::find(const Key& key, const Wanted& wanted, Done done) {
   const auto group = groups_.find(key);
   if (group == groups_.end()) return done(std::nullopt);
   group->second.asked = pool_.now();
-  if (const auto there = copy_on_host(group->second, wanted)) return done(there);
-  const bool any = group->second.chunks.contains(wanted.chunk) ||
-                   pool_.is_reachable(pool_.state().chunks().get(wanted.chunk).copies);
+  if (const auto there = copy_on_host(key, wanted)) return done(there);
+  const Chunk stored = pool_.state().chunks().get(wanted.chunk);
+  // Without a checksum nobody could tell what a near copy has become.
+  const bool checked = stored.crc != 0 || stored.name.is_named();
+  const bool any = group->second.chunks.contains(wanted.chunk) || pool_.is_reachable(stored.copies);
   Target& target = targets_[wanted.at];
-  if (!any || pool_.now() < target.paused_until || target.wants.size() >= kWantsMax) {
-    return done(std::nullopt);
+  if (!checked || !any || pool_.now() < target.paused_until) return done(std::nullopt);
+  const ChunkKey chunk{key, wanted.chunk};
+  if (!target.wants.contains(chunk)) {
+    if (target.wants.size() >= kWantsMax) return done(std::nullopt);
+    if (target.wants.empty()) target.moved = pool_.now();
+    target.wants[chunk].since = pool_.now();
   }
-  if (target.wants.empty()) target.moved = pool_.now();
-  Want& want = target.wants[{key, wanted.chunk}];
+  Want& want = target.wants.at(chunk);
+  if (want.waiting.size() >= kWaitingMax) return done(std::nullopt);
   want.offset = wanted.offset;
   want.waiting.push_back(std::move(done));
   plan_soon();
@@ -112,8 +121,12 @@ std::optional<NearCopies::Source> NearCopies::source_of(const Group& group, Chun
   };
   const auto found = group.chunks.find(chunk);
   if (found != group.chunks.end()) {
+    // When there are many copies, this looks at others each time.
+    const std::vector<Extent>& copies = found->second.copies;
+    const std::size_t first = copies.size() > kSourcesMax ? numbers_made_ * kSourcesMax : 0;
     bool any = false;
-    for (const Extent& copy : found->second.copies) {
+    for (std::size_t i = 0; i < std::min(copies.size(), kSourcesMax); ++i) {
+      const Extent& copy = copies[(first + i) % copies.size()];
       if (!pool_.is_reachable(copy)) continue;
       any = true;
       if (suits(copy)) return Source{copy, false};
@@ -134,34 +147,53 @@ std::size_t NearCopies::holder_count(const ChunkKey& chunk) const {
 }
 
 void NearCopies::plan_soon() {
-  if (std::exchange(plan_posted_, true)) return;
+  planning_.unplanned = targets_.size();
+  post_plan();
+}
+
+void NearCopies::post_plan() {
+  if (std::exchange(planning_.posted, true)) return;
   pool_.reactor().schedule_after(Duration::zero(), [this, alive = pool_.alive()] {
     if (alive.expired()) return;
-    plan_posted_ = false;
+    planning_.posted = false;
     plan();
   });
 }
 
-/// Begins with another target each time, so that all get their turn at a busy source.
+/// Begins with another target each time, so that all get their turn at a busy source. Leaves
+/// targets with too many wants for one turn to the next turn.
 void NearCopies::plan() {
   if (std::exchange(review_, false)) review();
   if (targets_.empty()) return;
-  auto at = targets_.upper_bound(planned_first_);
+  auto at = targets_.upper_bound(planning_.first);
   if (at == targets_.end()) at = targets_.begin();
-  planned_first_ = at->first;
-  for (std::size_t i = 0; i < targets_.size(); ++i) {
-    plan_for(at->first, at->second);
+  planning_.first = at->first;
+  std::size_t examined = 0;
+  for (std::size_t left = std::min(std::exchange(planning_.unplanned, 0), targets_.size());
+       left > 0;) {
+    examined += plan_for(at->first, at->second);
+    if (--left > 0 && examined >= kWantsPlannedMax) {
+      planning_.first = at->first;
+      planning_.unplanned = std::max(planning_.unplanned, left);
+      return post_plan();
+    }
     if (++at == targets_.end()) at = targets_.begin();
   }
 }
 
-void NearCopies::plan_for(BenefactorId id, Target& target) {
-  if (target.busy || target.wants.empty() || pool_.now() < target.paused_until) return;
-  if (!can_take(id)) return;
+/// Returns how much it has examined: wants, and the target.
+std::size_t NearCopies::plan_for(BenefactorId id, Target& target) {
+  if (target.busy || target.wants.empty() || pool_.now() < target.paused_until) return 1;
+  if (!can_take(id)) return 1;
+  const std::size_t examined = 1 + target.wants.size();
   Sent sent = choose(id, target);
-  if (sent.items.empty()) return;
-  if (!take_space(sent, target)) return refuse(id);
-  send(std::move(sent));
+  if (sent.items.empty()) return examined;
+  if (take_space(sent, target)) {
+    send(std::move(sent));
+  } else {
+    refuse(id);
+  }
+  return examined;
 }
 
 /// Chooses what the target gets next: the chunk that the fewest hosts have, then the first in the
@@ -190,7 +222,9 @@ NearCopies::Sent NearCopies::choose(BenefactorId id, const Target& target) const
 /// Takes a range for each item. Frees the oldest near copies when they use too much.
 bool NearCopies::take_space(Sent& sent, Target& target) {
   const auto free_bytes = [&] { return pool_.space().free_bytes(sent.target); };
-  while (target.bytes + sent.bytes > (free_bytes() + target.bytes) / 2) {
+  const std::size_t most = kCopiesMax / targets_.size();
+  while (target.bytes + sent.bytes > (free_bytes() + target.bytes) / 2 ||
+         target.copies.size() > most) {
     if (target.copies.empty()) return false;
     drop_oldest(sent.target, target);
   }
@@ -225,8 +259,6 @@ void NearCopies::send(Sent sent) {
   request.grants_before = GrantId{pool_.next_id()};
   target.busy = true;
   sending_[sent.source] = pool_.now() + kSlow;
-  traffic_.add_load(sent.target, sent.bytes);
-  traffic_.add_load(sent.source, sent.bytes);
   rpc::Peer* const peer = pool_.peer_of(sent.target);
   const std::uint64_t number = ++numbers_made_;
   sent_.emplace(number, std::move(sent));
@@ -240,8 +272,6 @@ void NearCopies::send(Sent sent) {
 
 void NearCopies::done(std::uint64_t number, const rpc::Answer& answer) {
   const Sent sent = std::move(sent_.extract(number).mapped());
-  traffic_.take_load(sent.target, sent.bytes);
-  traffic_.take_load(sent.source, sent.bytes);
   sending_.erase(sent.source);
   targets_[sent.target].busy = false;
   const auto* reply = answer ? std::get_if<msg::CopyExtents::Reply>(&*answer) : nullptr;
@@ -278,12 +308,14 @@ void NearCopies::keep(const Sent& sent, const Item& item) {
   ++figures_.copies;
   figures_.copied_bytes += length;
   figures_.stored_bytes += item.stored ? length : 0;
-  Holders* const holders = holders_of(item);
-  if (holders == nullptr) return pool_.space().release(sent.target, item.to);
+  if (holders_of(item) == nullptr) return pool_.space().release(sent.target, item.to);
+  drop(item.chunk, sent.target);
   const Extent at{sent.target, item.to.offset};
   Target& target = targets_.at(sent.target);
-  holders->copies.push_back(at);
-  target.copies.push_back({item.chunk, item.to});
+  holders_of(item)->copies.push_back(at);
+  const std::uint64_t number = ++numbers_made_;
+  target.number_of[item.chunk] = number;
+  target.copies.emplace(number, Copy{item.chunk, item.to});
   target.bytes += item.to.length;
   target.moved = moved_ = pool_.now();
   answer(sent.target, item.chunk, at);
@@ -293,8 +325,12 @@ void NearCopies::failed(const Sent& sent, const Item& item, bool corrupt) {
   pool_.space().release(sent.target, item.to);
   // Source or target may be at fault: the source checks its extent.
   if (corrupt && item.stored) scrubber_.queue_suspected(item.chunk.second, item.from);
-  Holders* const holders = holders_of(item);
-  if (holders != nullptr && !item.stored) std::erase(holders->copies, item.from);
+  // Another source may do better. A near copy may have been freed meanwhile.
+  const Holders* const holders = item.stored ? nullptr : holders_of(item);
+  if (holders != nullptr &&
+      std::ranges::find(holders->copies, item.from) != holders->copies.end()) {
+    drop(item.chunk, item.from.benefactor);
+  }
   Target& target = targets_.at(sent.target);
   const auto want = target.wants.find(item.chunk);
   if (want == target.wants.end()) return;
@@ -319,6 +355,15 @@ void NearCopies::refuse(BenefactorId id) {
   }
 }
 
+/// Answers readers whose chunk was left for others too often.
+void NearCopies::answer_overdue(BenefactorId id, Target& target) {
+  for (auto want = target.wants.begin(); want != target.wants.end();) {
+    const auto at = want++;
+    if (pool_.now() - at->second.since < kStarved) continue;
+    answer(id, ChunkKey(at->first), std::nullopt);
+  }
+}
+
 // ---- what goes --------------------------------------------------------------------------------
 
 /// Drops the target's copy from the places where the chunk is.
@@ -333,12 +378,18 @@ void NearCopies::forget(const ChunkKey& chunk, BenefactorId id) {
   }
 }
 
-void NearCopies::drop_oldest(BenefactorId id, Target& target) {
-  const Copy copy = target.copies.front();
-  target.copies.pop_front();
-  target.bytes -= copy.range.length;
-  forget(copy.chunk, id);
-  pool_.space().release(id, copy.range);
+void NearCopies::drop(const ChunkKey& chunk, BenefactorId id) {
+  Target& target = targets_.at(id);
+  const auto number = target.number_of.extract(chunk);
+  if (number.empty()) return;
+  const Range range = target.copies.extract(number.mapped()).mapped().range;
+  target.bytes -= range.length;
+  forget(chunk, id);
+  pool_.space().release(id, range);
+}
+
+void NearCopies::drop_oldest(BenefactorId id, const Target& target) {
+  drop(ChunkKey(target.copies.begin()->second.chunk), id);
 }
 
 void NearCopies::drop_target(BenefactorId id) {
@@ -350,18 +401,18 @@ void NearCopies::drop_target(BenefactorId id) {
 void NearCopies::end(const Key& key) {
   groups_.erase(key);
   for (auto& [id, target] : targets_) {
-    for (auto copy = target.copies.begin(); copy != target.copies.end();) {
-      if (copy->chunk.first != key) {
-        ++copy;
-        continue;
-      }
-      target.bytes -= copy->range.length;
-      pool_.space().release(id, copy->range);
-      copy = target.copies.erase(copy);
+    const ChunkKey first{key, ChunkIndex{0}};
+    auto copy = target.number_of.lower_bound(first);
+    while (copy != target.number_of.end() && copy->first.first == key) {
+      const Range range = target.copies.extract(copy->second).mapped().range;
+      target.bytes -= range.length;
+      pool_.space().release(id, range);
+      copy = target.number_of.erase(copy);
     }
-    for (auto want = target.wants.begin(); want != target.wants.end();) {
+    auto want = target.wants.lower_bound(first);
+    while (want != target.wants.end() && want->first.first == key) {
       const auto at = want++;
-      if (at->first.first == key) answer(id, ChunkKey(at->first), std::nullopt);
+      answer(id, ChunkKey(at->first), std::nullopt);
     }
   }
   std::erase_if(targets_, [this](const auto& each) {
@@ -369,8 +420,8 @@ void NearCopies::end(const Key& key) {
     return groups_.empty() && !target.busy && pool_.now() >= target.paused_until;
   });
   pool_.unpin(key.file, key.version);
-  log::info("the hosts that read version {} of file {} have what they need", key.version,
-            key.file.value);
+  log::debug("the hosts that read version {} of file {} have what they need", key.version,
+             key.file.value);
 }
 
 bool NearCopies::give_up() {
@@ -411,12 +462,14 @@ void NearCopies::run() {
     if (pool_.now() - group.asked >= kIdle) idle.push_back(key);
   }
   for (const Key& key : idle) end(key);
-  for (const auto& [id, target] : targets_) {
+  for (auto& [id, target] : targets_) {
     // An idle target waits for its turn while others get copies.
     const bool in_turn = !target.busy && pool_.now() - moved_ < kPatience;
     const Duration patience = in_turn ? kStarved : kPatience;
     if (!target.wants.empty() && pool_.now() - target.moved >= patience) refuse(id);
+    answer_overdue(id, target);
   }
+  planning_.unplanned = targets_.size();
   plan();
 }
 

@@ -2,7 +2,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -39,6 +38,7 @@ namespace stdchk::manager {
 /// | sent            | the copy failed                                           | waiting       |
 /// | sent            | kPatience without a copy for this target                  | answered none |
 /// | waiting         | the same, and no target got a copy; or 10 s without       | answered none |
+/// | any             | 10 s since the first reader asked                         | answered none |
 /// | any             | no room; the target is lost; the group ends               | answered none |
 ///
 /// A reader whose want is answered none reads the copies of the chunk map, as readers do alone.
@@ -49,13 +49,16 @@ namespace stdchk::manager {
 /// Owns: the space of near copies. Threads: the reactor's.
 /// Errors: a target that does not answer gets nothing for 10 s. The space that it may still write
 /// to stays reserved until it answers.
-/// Limits: near copies use at most half of a benefactor's other free memory; the oldest go first.
-/// A group's copies go when its last reader closes the version, or nobody has asked for kIdle. All
-/// go when give_up() is called for want of space.
+/// Limits: near copies use at most half of a benefactor's other free memory, and all together are
+/// at most 2^19; the oldest go first. Each turn of the reactor plans for about 4096 wants.
+/// A group's copies go when readers on fewer than kHostsKept hosts have the version open, or nobody
+/// has asked for kIdle. All go when give_up() is called for want of space.
 class NearCopies {
  public:
   /// A version is shared when readers on so many hosts with benefactors have it open.
   static constexpr std::size_t kHostsMin = 3;
+  /// The version stays shared while readers on so many hosts have it open.
+  static constexpr std::size_t kHostsKept = 2;
   static constexpr Duration kPatience = std::chrono::seconds(3);
   static constexpr Duration kIdle = std::chrono::seconds(10);
 
@@ -102,7 +105,7 @@ class NearCopies {
   template <class Visit>
   void for_each_reserved(Visit visit) const {
     for (const auto& [id, target] : targets_) {
-      for (const Copy& copy : target.copies) visit(id, copy.range);
+      for (const auto& [number, copy] : target.copies) visit(id, copy.range);
     }
     for (const auto& [number, sent] : sent_) {
       for (const Item& item : sent.items) visit(sent.target, item.to);
@@ -128,14 +131,16 @@ class NearCopies {
   };
   struct Want {
     std::uint64_t offset = 0;
+    Time since{};
     bool sent = false;
     unsigned failures = 0;
     std::vector<Done> waiting;
   };
   struct Target {
     std::map<ChunkKey, Want> wants;
-    std::deque<Copy> copies;  ///< the oldest first
-    std::uint64_t bytes = 0;  ///< of `copies`
+    std::map<std::uint64_t, Copy> copies;         ///< by number: the oldest first
+    std::map<ChunkKey, std::uint64_t> number_of;  ///< in `copies`
+    std::uint64_t bytes = 0;                      ///< of `copies`
     bool busy = false;
     Time moved{};         ///< its last copy ended, or its first want came
     Time paused_until{};  ///< no copies before this time
@@ -153,20 +158,26 @@ class NearCopies {
     std::vector<Item> items;
     std::uint64_t bytes = 0;
   };
+  struct Planning {
+    bool posted = false;
+    std::size_t unplanned = 0;  ///< targets that the next plan looks at
+    BenefactorId first;         ///< the next plan begins behind this target
+  };
   struct Source {
     Extent at;
     bool stored = false;
   };
 
   bool can_take(BenefactorId id) const;
-  std::optional<Extent> copy_on_host(const Group& group, const Wanted& wanted) const;
+  std::optional<Extent> copy_on_host(const Key& key, const Wanted& wanted) const;
   bool is_sending(BenefactorId id) const;
   std::optional<Source> source_of(const Group& group, ChunkIndex chunk, BenefactorId only) const;
   std::size_t holder_count(const ChunkKey& chunk) const;
   void plan_soon();
+  void post_plan();
   void plan();
   void review();
-  void plan_for(BenefactorId id, Target& target);
+  std::size_t plan_for(BenefactorId id, Target& target);
   Sent choose(BenefactorId id, const Target& target) const;
   bool take_space(Sent& sent, Target& target);
   void send(Sent sent);
@@ -176,7 +187,9 @@ class NearCopies {
   void failed(const Sent& sent, const Item& item, bool corrupt);
   void answer(BenefactorId id, const ChunkKey& chunk, std::optional<Extent> at);
   void refuse(BenefactorId id);
-  void drop_oldest(BenefactorId id, Target& target);
+  void answer_overdue(BenefactorId id, Target& target);
+  void drop(const ChunkKey& chunk, BenefactorId id);
+  void drop_oldest(BenefactorId id, const Target& target);
   void forget(const ChunkKey& chunk, BenefactorId id);
   void drop_target(BenefactorId id);
 
@@ -187,14 +200,13 @@ class NearCopies {
   std::map<BenefactorId, Target> targets_;
   std::map<BenefactorId, Time> sending_;  ///< sources, and when they count as idle at the latest
   std::map<std::uint64_t, Sent> sent_;
-  std::uint64_t numbers_made_ = 0;  ///< of groups and of requests
+  std::uint64_t numbers_made_ = 0;  ///< of groups, requests and copies
   UnansweredWrites unanswered_;
   std::map<std::string, BenefactorId> hosts_;  ///< by host token
   bool hosts_stale_ = true;
   bool review_ = false;
-  bool plan_posted_ = false;
-  BenefactorId planned_first_;  ///< first target of the last plan
-  Time moved_{};                ///< any target got a copy
+  Planning planning_;
+  Time moved_{};  ///< any target got a copy
   Time off_until_{};
   Figures figures_;
 };

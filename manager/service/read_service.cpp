@@ -64,27 +64,24 @@ void ReadService::serve(ClientRecord& client, const msg::GetMap& request, const 
   call.answer(std::move(reply));
 }
 
-bool ReadService::has_reader(const NearCopies::Key& key) const {
-  return to_.notices.any_user(key.file, kUsersMax, [&](ClientId id) {
-    const auto client = to_.clients.find(id);
-    return client != to_.clients.end() && client->second.pins.contains({key.file, key.version});
-  });
-}
-
-/// Returns true when readers on several hosts have the version open. Tells them the first time.
-bool ReadService::is_shared(const NearCopies::Key& key) {
-  if (to_.near.is_shared(key)) return true;
+/// Returns true when readers on so many hosts with benefactors have the version open.
+bool ReadService::is_read_on(const NearCopies::Key& key, std::size_t hosts) const {
   std::set<BenefactorId> targets;
-  const bool is_read = to_.notices.any_user(key.file, kUsersMax, [&](ClientId id) {
+  return to_.notices.any_user(key.file, kUsersMax, [&](ClientId id) {
     const auto client = to_.clients.find(id);
     if (client == to_.clients.end() || !client->second.pins.contains({key.file, key.version})) {
       return false;
     }
     const auto target = to_.near.benefactor_on(client->second.host_token);
     if (target) targets.insert(*target);
-    return targets.size() >= NearCopies::kHostsMin;
+    return targets.size() >= hosts;
   });
-  if (!is_read || !to_.near.share(key)) return false;
+}
+
+/// Returns true when readers on several hosts have the version open. Tells them the first time.
+bool ReadService::is_shared(const NearCopies::Key& key) {
+  if (to_.near.is_shared(key)) return true;
+  if (!is_read_on(key, NearCopies::kHostsMin) || !to_.near.share(key)) return false;
   to_.notices.file_shared(key.file);
   return true;
 }
@@ -175,7 +172,8 @@ void ReadService::serve(ClientRecord& client, const msg::Unpin& request, const C
     to_.notices.unuse(request.file, client.id);
     pool_.unpin(request.file, request.version);
     const NearCopies::Key key{request.file, request.version};
-    if (to_.near.is_shared(key) && !has_reader(key)) to_.near.end(key);
+    // A reader alone reads faster from the stored copies.
+    if (to_.near.is_shared(key) && !is_read_on(key, NearCopies::kHostsKept)) to_.near.end(key);
   }
   // The client's writers do not compare with that version any more.
   for (const auto& [file, id] : client.sessions) {

@@ -56,7 +56,7 @@ class ReadService {
   };
   bool has_stripe(const Chunk& chunk) const;
   bool is_shared(const NearCopies::Key& key);
-  bool has_reader(const NearCopies::Key& key) const;
+  bool is_read_on(const NearCopies::Key& key, std::size_t hosts) const;
   void confirm(const msg::ConfirmDrained& request, const Call& call);
 
   Pool& pool_;

@@ -153,15 +153,38 @@ TEST_CASE("near copies are free again when nobody has asked for a while") {
   CHECK(pool.broken().empty());
 }
 
-TEST_CASE("near copies are free when the last reader has closed the file") {
+TEST_CASE("near copies are free when readers on one host only have the file open") {
   ReadersPool pool;
   pool.open_all();
   for (std::size_t i = 0; i < pool.readers.size(); ++i) pool.find(i);
-  for (const auto& reader : pool.readers) {
+  for (std::size_t i = 0; i < NearCopies::kHostsMin - 1; ++i) {
     CHECK_FALSE(pool.is_all_free());
-    REQUIRE(reader->call(msg::Unpin{reader->id, pool.file, 1}));
+    REQUIRE(pool.readers[i]->call(msg::Unpin{pool.readers[i]->id, pool.file, 1}));
   }
   CHECK(pool.is_all_free());
+  CHECK(pool.find(2).alone);
+  CHECK(pool.broken().empty());
+}
+
+TEST_CASE("the end of one file's near copies leaves those of another file") {
+  ReadersPool pool;
+  pool.open_all();
+  for (std::size_t i = 0; i < pool.readers.size(); ++i) pool.find(i);
+  const FileId first = pool.file;
+  const auto other = pool.client->write("other", kChunk, 7);
+  REQUIRE(other);
+  pool.file = *other;
+  pool.open_all();
+  for (std::size_t i = 0; i < pool.readers.size(); ++i) pool.find(i);
+  const auto made = pool.near().figures();
+  for (const auto& reader : pool.readers) {
+    REQUIRE(reader->call(msg::Unpin{reader->id, pool.file, 1}));
+  }
+  pool.file = first;
+  for (std::size_t i = 0; i < pool.readers.size(); ++i) {
+    CHECK(pool.find(i).benefactor == pool.targets[i]->id);
+  }
+  CHECK(pool.near().figures() == made);
   CHECK(pool.broken().empty());
 }
 
@@ -221,6 +244,8 @@ TEST_CASE("a reader does not wait for a benefactor that does not answer") {
   CHECK_FALSE(found.benefactor);
   CHECK_FALSE(found.alone);
   CHECK(pool.clock.now() - before < NearCopies::kPatience + 1s);
+  // The copy under way does not hold up copies for redundancy.
+  CHECK(pool.service->planners().traffic.load(pool.targets[0]->id) == 0);
   // The unfinished copy does not hold up other hosts.
   CHECK(pool.find(1).benefactor == pool.targets[1]->id);
   pool.targets[0]->let_go();
