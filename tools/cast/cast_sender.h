@@ -31,7 +31,7 @@ class CastSender {
   static constexpr std::size_t kImagesMax = 400;
 
   /// Sends for at most `longest`, so that slow nodes have time to read from the pool. Fails when the
-  /// host has no address that other nodes reach, and when there are more images than kImagesMax, no
+  /// host has no address that other nodes reach. Also fails for more images than kImagesMax, no
   /// data, or more data than multicast::kImageBytesMax.
   static Outcome<std::unique_ptr<CastSender>> start(const PoolRecord& pool,
                                                     std::vector<BundleImage> images,
