@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures the state that clones on other hosts need: bench/state_sent.py [--mib N] [--hosts N] [--rounds N] [--json]
 
-The comparison is with a process that is suspended and resumed as a whole, as in table 2 of the SnowFlock paper. A process has loaded data into memory. Workers on other hosts each read 4 % of it. Hosts are network namespaces on one
-switch. The time runs from the request until the last worker has its result. The sent state is what leaves the process's host.
+The comparison is with a process that is suspended and resumed as a whole, as in table 2 of the SnowFlock paper. A process
+has loaded data into memory. Workers on other hosts each read 4 % of it. Hosts are network namespaces on one switch. The time runs from the request until the last worker has its result. The sent state is what leaves the process's host.
 
 - clones: sf_clone to all hosts. Sent: all bytes to the daemons there: CRIU's small image, and pages that clones touch.
 - suspend and resume, multicast: CRIU dumps the process, stdchk-cast sends the image, CRIU restores it on each host.
@@ -114,7 +114,8 @@ tee >(wc -c >{folder}/part-$host; mv {folder}/part-$host {folder}/sent-$host) |
         environment = dict(os.environ, STDCHK_FORKD=str(folder / "run" / "socket"), STDCHK_FORK_LIBRARY=str(
             (BIN / "stdchk-forkd").resolve().parent / "libstdchk_fork.so.0"))
         said = subprocess.run([*hosts.prefix, sys.executable, __file__, "--parent", "--mib", str(mib), "--hosts",
-                               str(len(hosts.names))], env=environment, cwd="/", check=True, capture_output=True, text=True)
+                               str(len(hosts.names))], env=environment, cwd="/", check=True, capture_output=True, text=True,
+                              timeout=WAIT_S)
         sent = [folder / f"sent-{name}" for name in hosts.names]
         wait_for(lambda: all(path.exists() for path in sent), "the end of the remote shells")
         return float(said.stdout), sum(int(path.read_text()) for path in sent) / MIB
@@ -152,9 +153,10 @@ def suspended(hosts, criu, mib):
     began = time.monotonic()
     done = subprocess.run([criu, "dump", "-t", str(process.pid), "-D", image, "-o", "dump.log", "-v1",
                            "--manage-cgroups=ignore"], capture_output=True, text=True)
-    process.wait()
     if done.returncode != 0:
+        process.kill()
         sys.exit("state_sent: CRIU cannot dump: " + (image / "dump.log").read_text()[-500:])
+    process.wait(WAIT_S)
     return image, began
 
 
@@ -198,13 +200,13 @@ def by_suspension(hosts, criu, mib, multicast):
     for number, place in enumerate(places, 1):
         running.append(receive(hosts, key, address, number, place))
         if not multicast:
-            running[-1].wait()
+            running[-1].wait(WAIT_S)
     for number, (each, place) in enumerate(zip(running, places, strict=True), 1):
-        if each.wait() != 0:
+        if each.wait(WAIT_S) != 0:
             sys.exit("state_sent: a receiver failed")
         resumed.append(resume(hosts, criu, number, place))
     for number, (each, place) in enumerate(zip(resumed, places, strict=True), 1):
-        if each.wait() != 0:
+        if each.wait(WAIT_S) != 0:
             sys.exit(f"state_sent: host {number} cannot resume: " + (place / "restore.log").read_text()[-500:])
     took = time.monotonic() - began
     sender.terminate()

@@ -22,6 +22,9 @@ constexpr Duration kPrepareMax = std::chrono::seconds(30);
 constexpr Duration kSourceMax = std::chrono::seconds(30);
 constexpr Duration kStartMax = std::chrono::seconds(60);
 
+constexpr const char* kNotReady = "The namespaces of the clones were not ready within 30 s.";
+constexpr std::uint32_t kLoopbackNetwork = 127;  // 127.0.0.0/8
+
 std::uint32_t total_of(const TicketRun::Parts& parts) {
   std::uint32_t total = parts.count;
   for (const Placement& placement : parts.others) total += placement.count;
@@ -68,7 +71,7 @@ void TicketRun::limit(Duration time, const char* what) {
 }
 
 void TicketRun::prepare() {
-  limit(kPrepareMax, "The namespaces of the clones were not ready within 30 s.");
+  limit(kPrepareMax, kNotReady);
   places_.resize(parts_.is_hierarchical ? std::min<std::uint32_t>(parts_.count, 1) : parts_.count);
   // Before other hosts: clones there can do without an address, clones here cannot.
   for (Place& place : places_) {
@@ -163,7 +166,9 @@ void TicketRun::prepare_others() {
   ticket.is_hierarchical = parts_.is_hierarchical ? 1 : 0;
   ticket.outlives = parts_.outlives ? 1 : 0;
   std::snprintf(ticket.socket, sizeof(ticket.socket), "%s", parts_.socket.c_str());
-  others_->prepare(ticket, parts_.others, connect_others());
+  const auto networks = connect_others();
+  limit(kPrepareMax, kNotReady);  // name servers have had their own time
+  others_->prepare(ticket, parts_.others, networks);
 }
 
 /// Connects the family's network to the other hosts. Returns each host's part of it. After a
@@ -183,8 +188,11 @@ std::vector<HostNetwork> TicketRun::connect_others() {
   for (const Placement& placement : parts_.others) {
     const std::string host = placement.host.substr(placement.host.find('@') + 1);
     const auto address = ipv4_of(host);
-    const auto own = own_address_to(host);
-    if (!address || !own) return give_up(host + " has no IPv4 address, or no route leads there.");
+    const auto own = address ? own_address_to(address_text(*address)) : std::nullopt;
+    if (!own) return give_up(host + " has no IPv4 address, or no route leads there.");
+    // A tunnel to this host returns each packet to all, so the bridge mistakes where clones are.
+    if (*own == *address || *own >> 24U == kLoopbackNetwork)
+      return give_up(host + " is this host.");
     tunnel.own = *own;
     tunnel.peers.push_back(*address);
   }

@@ -37,6 +37,8 @@ def ended(pid):
 class Daemon:
     """Runs a stdchk-forkd whose files are in `folder`. With `prefix`, a command, it and its parents run there."""
 
+    made = []
+
     def __init__(self, folder, *flags, prefix=()):
         self.folder, self.prefix = folder, prefix
         ready = folder / "ready"
@@ -52,6 +54,7 @@ class Daemon:
                  "--clone-memory", "16M", *flags],
                 stderr=log,
             )
+        self.made.append(self)
         wait_until(lambda: ready.exists() or self.process.poll() is not None, "the daemon serves")
         assert self.process.poll() is None, (folder / "log").read_text()
 
@@ -85,6 +88,16 @@ class Daemon:
     def end(self):
         self.process.terminate()
         assert self.process.wait(20) == 0
+
+
+@pytest.fixture(autouse=True)
+def daemons_end():
+    """Ends the daemons that a failed test has left."""
+    yield
+    while Daemon.made:
+        process = Daemon.made.pop().process
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture
@@ -821,6 +834,22 @@ def test_clones_on_all_hosts_are_in_their_parents_network_and_in_no_other(switch
     finally:
         for own in daemons:
             own.end()
+
+
+def test_a_host_that_is_this_host_disturbs_no_clone(tmp_path):
+    daemon = far_daemon(tmp_path)
+    assert daemon.python(textwrap.dedent(NETWORK) + textwrap.dedent("""
+        home = socket.create_server(("", 0)); port = home.getsockname()[1]
+        ticket = fork.request_ticket(2)
+        me = fork.clone(ticket)
+        if me == 1: fork.exit(reach(address().rsplit(".", 1)[0] + ".1", port))
+        if me: fork.exit("far")
+        home.settimeout(30)
+        with home.accept()[0] as peer: peer.sendall(b"here")
+        print(json.dumps(fork.join(ticket)))
+        """)) == {"1": "here", "2": "far"}
+    assert "127.0.0.9 is this host" in (tmp_path / "log").read_text()
+    daemon.end()
 
 
 OUTSIDE = """

@@ -165,8 +165,46 @@ def test_images_of_ranks_go_to_all_nodes_only_when_asked(hosts, pool):
     assert "were sent to all nodes at once" in said, said
     for rank in range(4):
         hosts.have(originals / f"app.N{rank}.T1", f"app.N{rank}.T1")
-    refused = pool.stdchk("restart", *hosts.words(), "--all-images", pool.mount, check=False)
-    assert refused.returncode == 2 and "--all-images needs --to" in refused.stderr
+    place = ("--rank", 0, "--ranks", 1, "--run", "one")
+    for words, why in (((*hosts.words(), "--all-images"), "--all-images needs --to"),
+                       ((*place, "--all-images"), "--all-images needs --to"),
+                       ((*place, "--to", hosts.local, "--multicast", "always"), "--multicast always needs --to"),
+                       ((*hosts.words(), "--multicast", "always"), "--multicast always needs --to")):
+        refused = pool.stdchk("restart", *words, pool.mount, check=False)
+        assert refused.returncode == 2 and why in refused.stderr, refused
+
+
+def test_nodes_with_few_descriptors_load_a_set_without_the_sender(hosts, pool):
+    hosts.up(pool, benefactors=1, drain=False)
+    folder = pool.mount / "run"
+    set_rules(pool, folder, *RULES)
+    (folder / "step-1").mkdir()
+    names = [f"{number}.bin" for number in range(200)]
+    for name in [*names, ".metadata"]:
+        (folder / "step-1" / name).write_bytes(name.encode())
+    wait_until(lambda: sets_of(pool, folder)["step-1"]["complete"], "the set")
+    # A receiver needs two descriptors for each file of the set.
+    hosts.shell.write_text(SHELL.replace("host=$1", "ulimit -n 300\nhost=$1", 1))
+    words = ("restart", *hosts.words(), "--to", hosts.local, "--multicast")
+    said, _ = hosts.stdchk(pool, *words, "always", folder)
+    assert "0 of 4 nodes got all of that so" in said, said
+    for node in hosts.nodes:
+        assert len(node.run("ls", hosts.local / "step-1").stdout.split()) == len(names)
+        assert node.run("cat", hosts.local / "step-1" / names[-1]).stdout == names[-1]
+
+
+def test_a_sender_leaves_time_to_read_from_the_pool(hosts, pool):
+    hosts.up(pool, benefactors=1, drain=False)
+    folder = pool.mount / "run"
+    originals = write_set(pool, folder, 32 * MIB)
+    # Every node has a slow link. By that link alone, a node needs more than a minute.
+    for node in hosts.nodes:
+        node.run("nft", "-f", "-", input="""table inet slow { chain in {
+            type filter hook input priority 0; policy accept; meta l4proto udp limit rate over 500 kbytes/second drop;
+        }}""")
+    said, _ = hosts.stdchk(pool, "restart", *hosts.words(), "--to", hosts.local, "--timeout", 40, folder)
+    assert "0 of 4 nodes got all of that so" in said, said
+    check_copies(hosts, originals)
 
 
 def test_a_drained_set_is_loaded_and_copied_to_all_nodes(hosts, pool):

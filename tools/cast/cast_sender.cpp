@@ -1,6 +1,7 @@
 #include "tools/cast/cast_sender.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <future>
 #include <optional>
@@ -73,7 +74,11 @@ class BlockReader {
 
 Outcome<std::unique_ptr<CastSender>> CastSender::start(const PoolRecord& pool,
                                                        std::vector<BundleImage> images,
-                                                       std::size_t nodes) {
+                                                       std::size_t nodes, Duration longest) {
+  if (images.size() > kImagesMax) {
+    return problem("{} images are more than the {} that are sent at once", images.size(),
+                   kImagesMax);
+  }
   const std::string manager = host_of_manager(pool.manager_address);
   const auto own = own_address_to(manager);
   if (!own) return problem("this host has no IPv4 address to reach the manager ({})", manager);
@@ -90,11 +95,11 @@ Outcome<std::unique_ptr<CastSender>> CastSender::start(const PoolRecord& pool,
   if (!manifest) return failed("the images", manifest.error());
   std::unique_ptr<CastSender> made(
       new CastSender(std::move(*filesystem), std::move(*bundle), std::move(*manifest)));
-  if (auto running = made->run(*own, nodes); !running) return problem(running.error());
+  if (auto running = made->run(*own, nodes, longest); !running) return problem(running.error());
   return made;
 }
 
-Outcome<void> CastSender::run(std::uint32_t own_host, std::size_t nodes) {
+Outcome<void> CastSender::run(std::uint32_t own_host, std::size_t nodes, Duration longest) {
   CastOffer offer;
   fill_random(offer.secret.bytes);
   std::array<std::byte, 2> group{};
@@ -108,7 +113,10 @@ Outcome<void> CastSender::run(std::uint32_t own_host, std::size_t nodes) {
       static_cast<std::uint32_t>(std::min<std::size_t>(nodes, multicast::Sender::kReceiversMax));
   options_.idle = std::chrono::hours(24);  // end() ends it
   options_.leaves_laggards = true;
-  options_.is_over = [this] { return is_over_.load() || asked_to_end(); };
+  const auto until = std::chrono::steady_clock::now() + longest;
+  options_.is_over = [this, until] {
+    return is_over_.load() || asked_to_end() || std::chrono::steady_clock::now() > until;
+  };
   auto ready = std::make_shared<std::promise<std::optional<multicast::Address>>>();
   auto address = ready->get_future();
   thread_ = std::thread([this, ready] {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/api/filesystem.h"
+#include "core/base/clock.h"
 #include "core/base/result.h"
 #include "fork/multicast/cast.h"
 #include "tools/base/pool_record.h"
@@ -20,16 +21,21 @@ namespace stdchk::tools {
 /// A CastSender sends the images that all nodes load to all of them at once, while this object
 /// lives.
 ///
-/// Owns: a connection to the pool; a thread with the sender; the offer in the pool, which goes when the sender ends.
+/// Owns: a connection to the pool; a thread with the sender; the offer in the pool, which goes with
+/// end(). A killed process leaves the offer behind.
 /// Threads: one. Limits: reads the images twice, once for their digests.
 /// Not: a promise to serve each node. Unreached nodes and slow nodes read from the pool.
 class CastSender {
  public:
-  /// Fails when the host has no address that other nodes reach, or the images have no data, or more
-  /// than multicast::kImageBytesMax.
+  /// A node has two descriptors for each image, and programs often have 1024.
+  static constexpr std::size_t kImagesMax = 400;
+
+  /// Sends for at most `longest`, so that slow nodes have time to read from the pool. Fails when the
+  /// host has no address that other nodes reach. Also fails for more images than kImagesMax, no
+  /// data, or more data than multicast::kImageBytesMax.
   static Outcome<std::unique_ptr<CastSender>> start(const PoolRecord& pool,
                                                     std::vector<BundleImage> images,
-                                                    std::size_t nodes);
+                                                    std::size_t nodes, Duration longest);
   ~CastSender();
   CastSender(const CastSender&) = delete;
   CastSender& operator=(const CastSender&) = delete;
@@ -47,7 +53,7 @@ class CastSender {
         bundle_(std::move(bundle)),
         manifest_(std::move(manifest)) {}
 
-  Outcome<void> run(std::uint32_t own_host, std::size_t nodes);
+  Outcome<void> run(std::uint32_t own_host, std::size_t nodes, Duration longest);
 
   const std::unique_ptr<client::Filesystem> filesystem_;
   const Bundle bundle_;

@@ -322,9 +322,10 @@ BundleImage to_bundle_image(const SetImage& image) {
   return {image.name, image.attributes.id, image.attributes.size_bytes, image.attributes.mode};
 }
 
-/// Loads all images, several at once. Images for all nodes come from the sender of options.cast.
-Outcome<void> load_all(client::Filesystem& filesystem, std::vector<Load>& loads,
-                       const LocalFolder* to, const RestartOptions& options) {
+/// Loads all images, several at once; each Load has its result. Images for all nodes come from the
+/// sender of options.cast.
+void load_all(client::Filesystem& filesystem, std::vector<Load>& loads, const LocalFolder* to,
+              const RestartOptions& options) {
   std::vector<Load*> own;
   std::vector<std::pair<Load*, std::size_t>> cast;  // with their numbers in the receiver
   std::vector<BundleImage> images;
@@ -339,10 +340,14 @@ Outcome<void> load_all(client::Filesystem& filesystem, std::vector<Load>& loads,
   std::optional<CastReceiver> receiver;
   std::thread receiving;
   if (!cast.empty()) {
-    auto made = CastReceiver::make(filesystem, *to, std::move(images));
-    if (!made) return problem(made.error());
-    receiver.emplace(std::move(*made));
-    receiving = std::thread([&] { receiver->receive(filesystem, options.cast); });
+    // A receiver has all images open at once. Without it this process opens kReaders images.
+    if (auto made = CastReceiver::make(filesystem, *to, std::move(images)); made) {
+      receiver.emplace(std::move(*made));
+      receiving = std::thread([&] { receiver->receive(filesystem, options.cast); });
+    } else {
+      for (const auto& one : cast) own.push_back(one.first);
+      cast.clear();
+    }
   }
   share_out(own, kReaders, [&] {
     return [&](Load* load) { load->done = load_image(filesystem, *load->image, to); };
@@ -351,7 +356,6 @@ Outcome<void> load_all(client::Filesystem& filesystem, std::vector<Load>& loads,
   share_out(cast, kReaders, [&] {
     return [&](const auto& one) { one.first->done = receiver->complete(one.second); };
   });
-  return {};
 }
 
 }  // namespace
@@ -386,9 +390,7 @@ Outcome<std::uint64_t> load_shares(client::Filesystem& filesystem, const ChosenS
       if (auto made = to->make_link(name, target); !made) return problem(made.error());
     }
   }
-  if (auto done = load_all(filesystem, loads, to ? &*to : nullptr, options); !done) {
-    return problem(done.error());
-  }
+  load_all(filesystem, loads, to ? &*to : nullptr, options);
   std::uint64_t bytes = 0;
   for (const Load& load : loads) {
     if (!load.done) return problem(load.done.error());
@@ -411,8 +413,13 @@ int start_command_in_place_of_this(const RestartOptions& options, const std::str
 }
 
 int run_restart(RestartOptions& options, const std::string& invoked_as) {
+  const bool has_nodes = options.job || !options.hosts.empty();
+  if (options.all_images && options.to.empty()) return complain("--all-images needs --to");
+  if (options.multicast == "always" && (!has_nodes || options.to.empty())) {
+    return complain("--multicast always needs --to, and the nodes by --job or --hosts");
+  }
   if (!options.load.empty()) return run_load(options);
-  if (options.job || !options.hosts.empty()) return restart_on_nodes(options, invoked_as);
+  if (has_nodes) return restart_on_nodes(options, invoked_as);
   if (auto found = find_place(options); !found) return complain(found.error().text);
   auto set = restart_rank(options);
   if (!set) return complain(fmt::format("rank {}: {}", options.rank, set.error().text));

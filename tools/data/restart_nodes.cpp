@@ -120,7 +120,8 @@ std::unique_ptr<CastSender> start_sender(const Located& located, const ChosenSet
   for (const BundleImage& image : images) bytes += image.size_bytes;
   const bool is_forced = options.multicast == "always";
   if (!is_forced && !is_worth_a_cast(*located.filesystem, bytes, nodes)) return nullptr;
-  auto sender = CastSender::start(located.pool, std::move(images), nodes);
+  const Duration longest = std::chrono::seconds(options.timeout_s) / 2;
+  auto sender = CastSender::start(located.pool, std::move(images), nodes, longest);
   if (sender) return std::move(*sender);
   fmt::print(stderr, "stdchk: each node reads all images from the pool: {}\n", sender.error().text);
   return nullptr;
@@ -131,7 +132,6 @@ std::unique_ptr<CastSender> start_sender(const Located& located, const ChosenSet
 Outcome<std::optional<Loaded>> load_on_nodes(const RestartOptions& options,
                                              const std::string& invoked_as) {
   if (options.job && !options.hosts.empty()) return problem("--job and --hosts exclude each other");
-  if (options.all_images && options.to.empty()) return problem("--all-images needs --to");
   notice_end_signals();
   const auto began = std::chrono::steady_clock::now();
   auto located = locate(options.pool, options.path);

@@ -567,6 +567,7 @@ int run_stage_in(const StageInOptions& options, const std::string& invoked_as) {
   if (has_nodes == options.to_all.empty()) {
     return complain("--to-all needs the nodes, by --job or --hosts, and these need --to-all");
   }
+  if (options.multicast == "always" && !has_nodes) return complain("--multicast needs --to-all");
   const auto began = Clock::now();
   const auto from = open_drained_source(options.path, options.endpoint, options.readers);
   if (!from) return complain(from.error().text);
