@@ -7,12 +7,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "client/net/manager_client.h"
 #include "client/net/memory.h"
 #include "client/net/peers.h"
 #include "core/base/limits.h"
 #include "core/chunk/extent_header.h"
+#include "core/policy/reserved_names.h"
 #include "transport/choice/factory.h"
 
 namespace stdchk::client {
@@ -84,7 +86,7 @@ class Prober final : public ManagerListener {
     msg::OpenSession open;
     open.client = manager_->client();
     open.parent = kRootFile;
-    open.name = ".stdchk-doctor." + std::to_string(::getpid());
+    open.name = std::string(kDoctorPrefix) + std::to_string(::getpid());
     open.exclusive = true;
     open.mode = 0600;
     STDCHK_ASSIGN(const auto session, ask(open));

@@ -7,16 +7,15 @@
 #include "core/base/limits.h"
 #include "core/base/utf8.h"
 #include "core/objects/object_place.h"
+#include "core/policy/reserved_names.h"
 
 namespace stdchk::manager {
 namespace {
 
-constexpr std::string_view kReserved = ".stdchk-";
-/// Commands of the pool make these for a moment at the top: `restart` and `doctor`.
-constexpr std::string_view kOfCommands[] = {".stdchk-restart-", ".stdchk-doctor."};
+constexpr std::string_view kOfCommands[] = {kCastPrefix, kRestartPrefix, kDoctorPrefix};
 
 bool is_reserved(FileId parent, std::string_view name) {
-  if (!name.starts_with(kReserved)) return false;
+  if (!name.starts_with(kReservedPrefix)) return false;
   const bool is_of_command = std::ranges::any_of(
       kOfCommands, [&](std::string_view beginning) { return name.starts_with(beginning); });
   return parent != kRootFile || !is_of_command;

@@ -201,7 +201,8 @@ def test_a_sender_leaves_time_to_read_from_the_pool(hosts, pool):
     for node in hosts.nodes:
         node.run("nft", "-f", "-", input="""table inet slow { chain in {
             type filter hook input priority 0; policy accept; meta l4proto udp limit rate over 500 kbytes/second drop;
-        }}""")
+        }
+        }""")
     said, _ = hosts.stdchk(pool, "restart", *hosts.words(), "--to", hosts.local, "--timeout", 40, folder)
     assert "0 of 4 nodes got all of that so" in said, said
     check_copies(hosts, originals)

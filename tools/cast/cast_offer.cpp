@@ -4,11 +4,11 @@
 
 #include "core/base/units.h"
 #include "core/files/pool_files.h"
+#include "core/policy/reserved_names.h"
 
 namespace stdchk::tools {
 namespace {
 
-constexpr const char* kFolderPrefix = ".stdchk-cast-";
 constexpr std::size_t kNameBytes = 8;
 
 }  // namespace
@@ -29,14 +29,15 @@ std::optional<CastOffer> parse_cast_offer(const std::string& text) {
     return std::nullopt;
   }
   offer.sender = *sender;
-  return offer;
+  // Other spellings of an offer, such as one more `_` at its end, are no offer.
+  return to_text(offer) == text ? std::optional(offer) : std::nullopt;
 }
 
 Outcome<std::unique_ptr<PublishedOffer>> PublishedOffer::make(client::Filesystem& filesystem,
                                                               const CastOffer& offer) {
   const client::Owner own{0700, ::getuid(), ::getgid()};
   const std::string name = random_hex(kNameBytes);
-  const auto folder = filesystem.make_directory(kRootFile, kFolderPrefix + name, own);
+  const auto folder = filesystem.make_directory(kRootFile, std::string(kCastPrefix) + name, own);
   if (!folder) return failed("the offer of a multicast", folder.error());
   std::unique_ptr<PublishedOffer> made(
       new PublishedOffer(filesystem, name, folder->id, to_text(offer)));
@@ -47,11 +48,11 @@ Outcome<std::unique_ptr<PublishedOffer>> PublishedOffer::make(client::Filesystem
 
 PublishedOffer::~PublishedOffer() {
   static_cast<void>(filesystem_.remove(folder_, text_, true));
-  static_cast<void>(filesystem_.remove(kRootFile, kFolderPrefix + name_, true));
+  static_cast<void>(filesystem_.remove(kRootFile, std::string(kCastPrefix) + name_, true));
 }
 
 std::optional<CastOffer> find_offer(client::Filesystem& filesystem, const std::string& name) {
-  const auto folder = filesystem.lookup_fresh(kRootFile, kFolderPrefix + name);
+  const auto folder = filesystem.lookup_fresh(kRootFile, std::string(kCastPrefix) + name);
   // Another user's offer could send this user's nodes to any address.
   if (!folder || folder->type != FileType::kDirectory || folder->uid != ::getuid()) {
     return std::nullopt;

@@ -10,13 +10,12 @@
 #include <utility>
 
 #include "core/files/pool_files.h"
+#include "core/policy/reserved_names.h"
 
 namespace stdchk::tools {
 namespace {
 
-constexpr const char* kTemporaryPrefix = ".stdchk-restart-";
-
-std::string temporary_name() { return kTemporaryPrefix + random_hex(8); }
+std::string temporary_name() { return std::string(kRestartPrefix) + random_hex(8); }
 
 std::string last_part(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -131,7 +130,7 @@ std::string LocalFolder::find_other(
   const auto names = folder->names();
   if (!names) return {};
   for (const std::string& name : *names) {
-    if (name.starts_with(kTemporaryPrefix)) continue;
+    if (name.starts_with(kRestartPrefix)) continue;
     const std::string inner = path + "/" + name;
     if (!is_wanted(inner)) return inner;
     const auto status = folder->status(name);

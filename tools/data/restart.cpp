@@ -18,6 +18,7 @@
 #include "core/base/exec_words.h"
 #include "core/base/units.h"
 #include "core/base/zero_bytes.h"
+#include "core/policy/reserved_names.h"
 #include "tools/base/connection.h"
 #include "tools/base/exit_status.h"
 #include "tools/base/process.h"
@@ -32,7 +33,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kFolderPrefix = ".stdchk-restart-";
 constexpr const char* kFailed = "failed";
 constexpr const char* kLeft = "left";
 constexpr auto kAskAgain = 20ms;
@@ -96,7 +96,7 @@ class Barrier {
       : filesystem_(filesystem),
         rank_(options.rank),
         ranks_(options.ranks),
-        name_(kFolderPrefix + options.run),
+        name_(std::string(kRestartPrefix) + options.run),
         until_(Clock::now() + std::chrono::seconds(options.timeout_s)) {}
 
   Outcome<void> enter() {
