@@ -32,12 +32,16 @@ std::optional<std::uint32_t> ipv4_of(const std::string& host) {
 
 std::optional<std::uint32_t> own_address_to(const std::string& host) {
   const auto to = ipv4_of(host);
+  return to ? own_address_to(*to) : std::nullopt;
+}
+
+std::optional<std::uint32_t> own_address_to(std::uint32_t host) {
   const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!to || !socket) return std::nullopt;
+  if (!socket) return std::nullopt;
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(kSomePort);
-  address.sin_addr.s_addr = htonl(*to);
+  address.sin_addr.s_addr = htonl(host);
   socklen_t length = sizeof address;
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {

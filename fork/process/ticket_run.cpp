@@ -188,7 +188,7 @@ std::vector<HostNetwork> TicketRun::connect_others() {
   for (const Placement& placement : parts_.others) {
     const std::string host = placement.host.substr(placement.host.find('@') + 1);
     const auto address = ipv4_of(host);
-    const auto own = address ? own_address_to(address_text(*address)) : std::nullopt;
+    const auto own = address ? own_address_to(*address) : std::nullopt;
     if (!own) return give_up(host + " has no IPv4 address, or no route leads there.");
     // A tunnel to this host returns each packet to all, so the bridge mistakes where clones are.
     if (*own == *address || *own >> 24U == kLoopbackNetwork)

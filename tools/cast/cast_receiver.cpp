@@ -47,7 +47,7 @@ void CastReceiver::receive(client::Filesystem& filesystem, const std::string& of
   const auto offer = find_offer(filesystem, offer_name);
   // An image that was committed meanwhile has another version: then the layouts differ.
   if (!offer || offer->layout != bundle_.layout()) return;
-  const auto own = own_address_to(multicast::address_text({offer->sender.host, 0}));
+  const auto own = own_address_to(offer->sender.host);
   if (!own) return;
   multicast::ReceiveOptions options;
   options.group = multicast::group_secret(offer->secret);

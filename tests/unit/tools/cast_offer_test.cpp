@@ -39,6 +39,7 @@ TEST_CASE("the manager's host is the first of its addresses, without transport a
 
 TEST_CASE("a host reaches itself by its own address") {
   CHECK(own_address_to("127.0.0.1") == 0x7f000001U);
+  CHECK(own_address_to(0x7f000001U) == 0x7f000001U);
   CHECK_FALSE(own_address_to(""));
 }
 
