@@ -29,7 +29,7 @@ std::optional<CastOffer> parse_cast_offer(const std::string& text) {
     return std::nullopt;
   }
   offer.sender = *sender;
-  // Other spellings of an offer, such as one more `_` at its end, are no offer.
+  // Refuses other spellings of the same offer, such as an additional `_` at the end.
   return to_text(offer) == text ? std::optional(offer) : std::nullopt;
 }
 
