@@ -131,7 +131,7 @@ std::string LocalFolder::find_other(
   if (!names) return {};
   for (const std::string& name : *names) {
     if (name.starts_with(kRestartPrefix)) continue;
-    const std::string inner = path + "/" + name;
+    std::string inner = path + "/" + name;
     if (!is_wanted(inner)) return inner;
     const auto status = folder->status(name);
     if (!status || !S_ISDIR(status->st_mode)) continue;
