@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "client/api/is_gone.h"
 #include "client/blocking/drained_lookup.h"
 #include "client/library/errors.h"
 #include "client/library/objects.h"
@@ -35,8 +36,10 @@ Status each_file(Filesystem& filesystem, const std::string& path, const Attribut
                  const std::function<Status(const std::string&, const Attributes&)>& visit) {
   if (attributes.type == stdchk::FileType::kRegular) return visit(path, attributes);
   if (attributes.type != stdchk::FileType::kDirectory) return {};
-  STDCHK_ASSIGN(const auto entries, filesystem.read_directory(attributes.id));
-  for (const auto& entry : entries) {
+  const auto entries = filesystem.read_directory(attributes.id);
+  if (!entries && stdchk::client::is_gone(entries.error())) return {};
+  if (!entries) return stdchk::fail(entries.error());
+  for (const auto& entry : *entries) {
     const std::string child = path.empty() ? entry.name : path + "/" + entry.name;
     STDCHK_TRY(each_file(filesystem, child, entry.attributes, visit));
   }

@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -158,6 +160,37 @@ def test_a_writer_that_is_killed_after_the_marker_leaves_no_complete_set(pool):
     wait_until(lambda: complete() == {"early": True, "late": False}, "the sets of the restarted manager")
     (run / "late" / "inventory.img").write_text("x")
     wait_until(lambda: complete()["late"], "the set with the marker written again")
+
+
+@contextlib.contextmanager
+def sets_that_come_and_go(folder):
+    """Meanwhile another thread makes and removes sets."""
+    ends = threading.Event()
+
+    def change():
+        for step in range(1, 1_000_000):
+            if ends.is_set():
+                return
+            write_checkpoint(folder, step, shards=1, size=100)
+            shutil.rmtree(folder / f"step-{step}")
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        changing.join()
+
+
+def test_questions_leave_out_directories_that_are_removed_meanwhile(pool):
+    pool.up(benefactors=2, memory="128M")
+    run = pool.mount / "run"
+    set_rules(pool, run, *RULES)
+    with sets_that_come_and_go(run):
+        for _ in range(30):
+            pool.stdchk("set", "list", run)
+            pool.stdchk("status", "--json", pool.mount)
 
 
 def test_keep_and_pin_and_commit_work_on_directories(pool):

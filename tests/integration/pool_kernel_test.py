@@ -33,7 +33,7 @@ def open_elsewhere(path):
 
 
 def write_and_settle(path, content):
-    """The mount hears of a close after close(2) has returned. Until then the writer's inode is that of the name."""
+    """The mount hears of a close after close(2) has returned. Meanwhile the name has the inode of its writer."""
     path.write_bytes(content)
     time.sleep(1)
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "client/api/is_gone.h"
 #include "core/policy/name_patterns.h"
 #include "tools/ask/set_faults.h"
 #include "tools/ask/suggest.h"
@@ -51,7 +52,11 @@ class Walk {
     for (std::size_t looked = 0; !todo.empty() && looked < kFoldersMax; ++looked) {
       Next at = std::move(todo.back());
       todo.pop_back();
-      if (auto done = examine(at, todo); !done) return problem(done.error());
+      auto done = examine(at, todo);
+      if (done) continue;
+      const auto still = filesystem_.attributes_fresh(at.folder);
+      if (!still && client::is_gone(still.error())) continue;  // since it was listed
+      return problem(done.error());
     }
     if (todo.empty()) find_idle_series();
     for (auto& [path, folder] : unruled_) suggest(path, folder);
@@ -182,6 +187,7 @@ Outcome<void> look_into_sets(client::Filesystem& filesystem,
     if (!sets.empty() && !sets.match(at->first)) continue;
     ++looked;
     const auto entries = filesystem.read_directory(at->second);
+    if (!entries && client::is_gone(entries.error())) continue;
     if (!entries) return failed(at->first, entries.error());
     for (const auto& entry : *entries) names.directories[at->first].push_back(entry.name);
   }

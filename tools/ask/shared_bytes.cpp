@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "client/api/is_gone.h"
+
 namespace stdchk::tools {
 namespace {
 
@@ -43,7 +45,7 @@ Outcome<std::uint64_t> shared_with_older(client::Filesystem& filesystem, FileId 
   std::set<ChunkName> seen;
   for (const auto& entry : *entries) {
     auto map = filesystem.map(entry.attributes.id);
-    if (!map && (map.error().code == Code::kNotFound || map.error().code == Code::kStale)) continue;
+    if (!map && client::is_gone(map.error())) continue;
     if (!map) return failed("a chunk map cannot be read", map.error());
     for (const Chunk& chunk : map->second.chunks) seen.insert(chunk.name);
   }

@@ -3,18 +3,11 @@
 #include <utility>
 #include <vector>
 
+#include "client/api/is_gone.h"
 #include "core/chunk/sealed_chunk.h"
 #include "core/policy/image_name.h"
 
 namespace stdchk::tools {
-namespace {
-
-/// The file has gone since it was listed.
-bool gone(const Error& error) {
-  return error.code == Code::kNotFound || error.code == Code::kStale;
-}
-
-}  // namespace
 
 void Usage::add(const Attributes& attributes, const ChunkMap& map) {
   ++files;
@@ -46,14 +39,14 @@ Outcome<Usage> measure_usage(client::Filesystem& filesystem, const Attributes& b
     left.pop_back();
     if (one.attributes.type == FileType::kDirectory) {
       auto entries = filesystem.read_directory(one.attributes.id);
-      if (!entries && gone(entries.error())) continue;
+      if (!entries && client::is_gone(entries.error())) continue;
       if (!entries) return failed("a directory cannot be listed", entries.error());
       for (auto& entry : *entries) {
         left.push_back({one.attributes.id, std::move(entry.name), entry.attributes});
       }
     } else if (one.attributes.type == FileType::kRegular && one.attributes.version > 0) {
       auto map = filesystem.map(one.attributes.id);
-      if (!map && gone(map.error())) continue;
+      if (!map && client::is_gone(map.error())) continue;
       if (!map) return failed("a chunk map cannot be read", map.error());
       usage.add(map->first, map->second);
       series.add(one.directory, one.name, map->first.naming, map->second);
@@ -75,7 +68,7 @@ Outcome<void> add_series_usage(client::Filesystem& filesystem, FileId directory,
     }
     if (entry.attributes.type != FileType::kRegular || entry.attributes.version == 0) continue;
     auto map = filesystem.map(entry.attributes.id);
-    if (!map && gone(map.error())) continue;
+    if (!map && client::is_gone(map.error())) continue;
     if (!map) return failed("a chunk map cannot be read", map.error());
     series.add(directory, entry.name, map->first.naming, map->second);
   }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "client/api/folder_rules.h"
+#include "client/api/is_gone.h"
 #include "core/files/drain_directory.h"
 #include "core/objects/object_place.h"
 #include "core/policy/image_name.h"
@@ -136,6 +137,7 @@ struct Doomed {
 Outcome<void> list_below(client::Filesystem& filesystem, FileId directory, const std::string& path,
                          std::vector<Doomed>& out) {
   const auto entries = filesystem.read_directory(directory);
+  if (!entries && client::is_gone(entries.error())) return {};
   if (!entries) return failed(path, entries.error());
   for (const auto& entry : *entries) {
     const bool is_directory = entry.attributes.type == FileType::kDirectory;
