@@ -4,8 +4,8 @@
 
 namespace stdchk::client {
 
-/// Whether a question failed because its file or directory is no more. A caller that has the file
-/// from a listing goes on without it: others remove files at any time.
+/// Whether a question failed because someone has removed its file or directory. A caller that walks
+/// a listing skips such a file.
 inline bool is_gone(const Error& error) {
   return error.code == Code::kNotFound || error.code == Code::kStale;
 }
