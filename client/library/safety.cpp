@@ -17,7 +17,6 @@ using namespace std::chrono_literals;
 using stdchk::Attributes;
 using stdchk::Code;
 using stdchk::FileId;
-using stdchk::Result;
 using stdchk::Status;
 using stdchk::client::Evicted;
 using stdchk::client::Filesystem;

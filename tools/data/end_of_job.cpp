@@ -302,7 +302,7 @@ Outcome<void> forget_removed(const Cleared& cleared) {
       const auto is_removed = [&sets = sets](const auto& target) {
         return is_of_removed(target, sets);
       };
-      const auto dropped = drop_link_object(cleared.drain_directory, folder, is_removed);
+      auto dropped = drop_link_object(cleared.drain_directory, folder, is_removed);
       if (!dropped) return dropped;
     }
     return {};
