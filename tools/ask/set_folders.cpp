@@ -52,11 +52,7 @@ class Walk {
     for (std::size_t looked = 0; !todo.empty() && looked < kFoldersMax; ++looked) {
       Next at = std::move(todo.back());
       todo.pop_back();
-      auto done = examine(at, todo);
-      if (done) continue;
-      const auto still = filesystem_.attributes_fresh(at.folder);
-      if (!still && client::is_gone(still.error())) continue;  // since it was listed
-      return problem(done.error());
+      if (auto done = examine(at, todo); !done) return problem(done.error());
     }
     if (todo.empty()) find_idle_series();
     for (auto& [path, folder] : unruled_) suggest(path, folder);
@@ -81,11 +77,17 @@ class Walk {
     bool has_own_files = false;  ///< find_set_faults() has judged them
   };
 
+  /// Leaves out a removed folder: others remove folders while this walk reads them.
+  static Outcome<void> leave_out(const Next& at, const Error& error) {
+    if (client::is_gone(error)) return {};
+    return failed(at.path, error);
+  }
+
   Outcome<void> examine(Next& at, std::vector<Next>& todo) {
     const auto policy = filesystem_.policy(at.folder);
-    if (!policy) return failed(at.path, policy.error());
+    if (!policy) return leave_out(at, policy.error());
     const auto own = client::own_rules(filesystem_, at.folder);
-    if (!own) return failed(at.path, own.error());
+    if (!own) return leave_out(at, own.error());
     for (auto& [key, rule] : at.rules) rule.is_own = false;
     for (const auto& [key, rule] : *own) at.rules[key] = rule;
     std::vector<std::string> faults;
@@ -97,13 +99,13 @@ class Walk {
     const bool has_sets = !at.rules.empty() || policy->effective.get(PolicyKey::kImages) > 0;
     if (has_sets && !is_set(at.path, at.rules)) {
       const auto sets = filesystem_.sets(at.folder);
-      if (!sets) return failed(at.path, sets.error());
+      if (!sets) return leave_out(at, sets.error());
       std::ranges::move(find_incomplete_sets(*sets), std::back_inserter(faults));
     }
     if (!faults.empty()) found_.faulty.push_back({at.path, std::move(faults)});
     if (own->contains("series") || own->contains("set")) at.series = series_of(at);
     const auto entries = filesystem_.read_directory(at.folder);
-    if (!entries) return failed(at.path, entries.error());
+    if (!entries) return leave_out(at, entries.error());
     Unruled seen;
     seen.knows_images = policy->effective.get(PolicyKey::kImages) > 0;
     for (const auto& entry : *entries) {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "client/api/is_gone.h"
 #include "core/policy/set_naming.h"
 #include "core/policy/set_rules.h"
 #include "tools/base/set_names.h"
@@ -54,10 +55,16 @@ class GroupFinder {
   std::vector<FileGroup> take() { return std::move(groups_); }
 
  private:
+  /// Leaves out a removed folder: others remove folders while this walk reads them.
+  static Outcome<void> leave_out(const std::string& path, const Error& error) {
+    if (client::is_gone(error)) return {};
+    return failed(path, error);
+  }
+
   /// Takes over the folder's own rule "series", if it has a valid one.
   Outcome<void> take_rule(FileId folder, SetNaming& naming) {
     const auto attributes = filesystem_.xattrs(folder);
-    if (!attributes) return failed("the rules of a folder", attributes.error());
+    if (!attributes) return leave_out("the rules of a folder", attributes.error());
     for (const auto& [name, value] : *attributes) {
       const bool is_series = name == std::string(kXattrRule) + "series";
       if (is_series && SetNaming::check(value)) naming = SetNaming(value);
@@ -68,9 +75,9 @@ class GroupFinder {
   Outcome<void> walk_folder(const std::string& path, FileId id, SetNaming naming) {
     if (auto done = take_rule(id, naming); !done) return done;
     const auto entries = filesystem_.read_directory(id);
-    if (!entries) return failed(path.empty() ? "/" : path, entries.error());
+    if (!entries) return leave_out(path.empty() ? "/" : path, entries.error());
     const auto sets = filesystem_.sets(id);
-    if (!sets) return failed(path.empty() ? "/" : path, sets.error());
+    if (!sets) return leave_out(path.empty() ? "/" : path, sets.error());
     std::map<std::string, std::size_t> known;  // index in groups_, by name of the set
     for (const auto& set : sets->sets) {
       FileGroup group;
