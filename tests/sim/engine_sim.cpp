@@ -33,7 +33,6 @@
 // engine-sim [--seed N] [--runs N] [--steps N] [--no-faults] [--no-deaths] [--directory DIR]
 
 #include <fmt/core.h>
-#include <sys/personality.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +54,7 @@
 #include "tests/sim/checkers.h"
 #include "tests/sim/directory_script.h"
 #include "tests/sim/engine_scripts.h"
+#include "tests/sim/fixed_addresses.h"
 #include "tests/sim/folder_script.h"
 #include "tests/sim/held_folder_script.h"
 #include "tests/sim/lost_bytes.h"
@@ -833,11 +833,6 @@ int run(int count, char** arguments) {
 }  // namespace stdchk::sim
 
 int main(int count, char** arguments) {
-  // Address order must not vary: containers ordered by address would make runs of one seed differ.
-  const int before = ::personality(0xFFFFFFFF);
-  if (before >= 0 && (before & ADDR_NO_RANDOMIZE) == 0 &&
-      ::personality(static_cast<unsigned long>(before) | ADDR_NO_RANDOMIZE) >= 0) {
-    ::execv("/proc/self/exe", arguments);
-  }
+  stdchk::sim::fix_addresses(arguments);
   return stdchk::sim::run(count, arguments);
 }

@@ -27,8 +27,6 @@
 // objects-sim [--seed N] [--runs N] [--steps N] [--no-faults]
 
 #include <fmt/core.h>
-#include <sys/personality.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -49,6 +47,7 @@
 #include "tests/sim/checkers.h"
 #include "tests/sim/directory_script.h"
 #include "tests/sim/faulty_objects.h"
+#include "tests/sim/fixed_addresses.h"
 #include "tests/sim/lost_bytes.h"
 #include "tests/sim/node_faults.h"
 #include "tests/sim/swarm.h"
@@ -549,11 +548,6 @@ int run(int count, char** arguments) {
 }  // namespace stdchk::sim
 
 int main(int count, char** arguments) {
-  // Containers ordered by address would make runs of one seed differ, so addresses must not vary.
-  const int before = ::personality(0xFFFFFFFF);
-  if (before >= 0 && (before & ADDR_NO_RANDOMIZE) == 0 &&
-      ::personality(static_cast<unsigned long>(before) | ADDR_NO_RANDOMIZE) >= 0) {
-    ::execv("/proc/self/exe", arguments);
-  }
+  stdchk::sim::fix_addresses(arguments);
   return stdchk::sim::run(count, arguments);
 }

@@ -68,8 +68,6 @@
 // checkers must notice.
 
 #include <fmt/core.h>
-#include <sys/personality.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -83,6 +81,7 @@
 #include "manager/arenas/garbage_collector.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/directory_script.h"
+#include "tests/sim/fixed_addresses.h"
 #include "tests/sim/folder_script.h"
 #include "tests/sim/lease_script.h"
 #include "tests/sim/lost_bytes.h"
@@ -747,11 +746,6 @@ int run(int count, char** arguments) {
 }  // namespace stdchk::sim
 
 int main(int count, char** arguments) {
-  // Containers ordered by address would make runs of one seed differ, so addresses must not vary.
-  const int before = ::personality(0xFFFFFFFF);
-  if (before >= 0 && (before & ADDR_NO_RANDOMIZE) == 0 &&
-      ::personality(static_cast<unsigned long>(before) | ADDR_NO_RANDOMIZE) >= 0) {
-    ::execv("/proc/self/exe", arguments);
-  }
+  stdchk::sim::fix_addresses(arguments);
   return stdchk::sim::run(count, arguments);
 }
