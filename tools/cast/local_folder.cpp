@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/whole_io.h"
 #include "core/files/pool_files.h"
 #include "core/policy/reserved_names.h"
 
@@ -33,26 +34,13 @@ tl::unexpected<Problem> LocalFile::failed_to_write() const {
 }
 
 Outcome<void> LocalFile::write(std::uint64_t offset, ByteSpan bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count =
-        ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed_to_write();
-    offset += static_cast<std::uint64_t>(count);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
+  if (!write_at(file_.get(), offset, bytes)) return failed_to_write();
   return {};
 }
 
 Outcome<void> LocalFile::read(std::uint64_t offset, MutableByteSpan out) const {
-  while (!out.empty()) {
-    const ssize_t count = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return problem("{} cannot be read: {}", path_, std::strerror(errno));
-    offset += static_cast<std::uint64_t>(count);
-    out = out.subspan(static_cast<std::size_t>(count));
-  }
-  return {};
+  if (read_at(file_.get(), offset, out) == static_cast<ssize_t>(out.size())) return {};
+  return problem("{} cannot be read: {}", path_, std::strerror(errno));
 }
 
 Outcome<void> LocalFile::set_size(std::uint64_t size_bytes) {
