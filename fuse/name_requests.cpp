@@ -154,7 +154,7 @@ void NameRequests::lost_name(Node& node, std::uint32_t names_left) {
   if (names_left > 0) {
     const auto now = filesystem_.attributes(node.file);
     if (now && now->link_count > 0) return;
-    if (!now && now.error().code != Code::kNotFound && now.error().code != Code::kStale) return;
+    if (!now && !is_gone(now.error())) return;
   }
   node.unlinked = true;
 }

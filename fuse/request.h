@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "client/api/is_gone.h"
 #include "core/base/result.h"
 #include "fuse/handle.h"
 #include "fuse/node_table.h"
@@ -26,10 +27,7 @@ void reply_error(fuse_req_t request, int number);
 /// value.
 void reply_sized(fuse_req_t request, std::string_view value, std::size_t size);
 
-/// Returns true when the pool has no such file any more.
-inline bool is_gone(const Error& error) {
-  return error.code == Code::kStale || error.code == Code::kNotFound;
-}
+using client::is_gone;
 
 /// The open file that the kernel names.
 inline Handle& handle_of(fuse_file_info* info) { return *reinterpret_cast<Handle*>(info->fh); }

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 
+#include "client/api/is_gone.h"
 #include "client/blocking/name_leasing.h"
 #include "core/base/limits.h"
 #include "core/policy/access_list.h"
@@ -205,7 +206,7 @@ Status BlockingNames::complete(FileId directory, std::vector<msg::DirectoryEntry
     const auto now = cached_attributes(entry.attributes.id);
     if (now.has_value()) {
       entry.attributes = *now;
-    } else if (now.error().code != Code::kNotFound && now.error().code != Code::kStale) {
+    } else if (!is_gone(now.error())) {
       return fail(now.error());
     }
   }

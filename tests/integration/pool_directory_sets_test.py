@@ -190,6 +190,7 @@ def test_questions_leave_out_directories_that_are_removed_meanwhile(pool):
     with sets_that_come_and_go(run):
         for _ in range(30):
             pool.stdchk("set", "list", run)
+            pool.stdchk("status", "--json", pool.mount)
 
 
 def test_keep_and_pin_and_commit_work_on_directories(pool):

@@ -12,6 +12,7 @@
 #include "tools/ask/set_faults.h"
 #include "tools/ask/suggest.h"
 #include "tools/base/folder_rules.h"
+#include "tools/base/left_out.h"
 
 namespace stdchk::tools {
 namespace {
@@ -77,17 +78,11 @@ class Walk {
     bool has_own_files = false;  ///< find_set_faults() has judged them
   };
 
-  /// Leaves out a removed folder: others remove folders while this walk reads them.
-  static Outcome<void> leave_out(const Next& at, const Error& error) {
-    if (client::is_gone(error)) return {};
-    return failed(at.path, error);
-  }
-
   Outcome<void> examine(Next& at, std::vector<Next>& todo) {
     const auto policy = filesystem_.policy(at.folder);
-    if (!policy) return leave_out(at, policy.error());
+    if (!policy) return failed_unless_gone(at.path, policy.error());
     const auto own = client::own_rules(filesystem_, at.folder);
-    if (!own) return leave_out(at, own.error());
+    if (!own) return failed_unless_gone(at.path, own.error());
     for (auto& [key, rule] : at.rules) rule.is_own = false;
     for (const auto& [key, rule] : *own) at.rules[key] = rule;
     std::vector<std::string> faults;
@@ -99,13 +94,13 @@ class Walk {
     const bool has_sets = !at.rules.empty() || policy->effective.get(PolicyKey::kImages) > 0;
     if (has_sets && !is_set(at.path, at.rules)) {
       const auto sets = filesystem_.sets(at.folder);
-      if (!sets) return leave_out(at, sets.error());
+      if (!sets) return failed_unless_gone(at.path, sets.error());
       std::ranges::move(find_incomplete_sets(*sets), std::back_inserter(faults));
     }
     if (!faults.empty()) found_.faulty.push_back({at.path, std::move(faults)});
     if (own->contains("series") || own->contains("set")) at.series = series_of(at);
     const auto entries = filesystem_.read_directory(at.folder);
-    if (!entries) return leave_out(at, entries.error());
+    if (!entries) return failed_unless_gone(at.path, entries.error());
     Unruled seen;
     seen.knows_images = policy->effective.get(PolicyKey::kImages) > 0;
     for (const auto& entry : *entries) {

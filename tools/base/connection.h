@@ -4,6 +4,7 @@
 #include <string>
 
 #include "client/api/filesystem.h"
+#include "client/api/is_gone.h"
 #include "core/base/limits.h"
 #include "tools/base/pool_record.h"
 
@@ -26,13 +27,14 @@ Outcome<Located> locate(const std::string& pool_directory, const std::string& pa
                         std::uint64_t window_bytes = kToolWindowBytes);
 
 /// Calls `visit` with the path and attributes of `start` and of everything below it, ordered by
-/// name. Stops when `visit` returns false.
+/// name. Leaves out what is removed meanwhile. Stops when `visit` returns false.
 template <class Visit>
 Outcome<bool> walk(client::Filesystem& filesystem, const std::string& path,
                    const Attributes& attributes, const Visit& visit) {
   if (!visit(path, attributes)) return false;
   if (attributes.type != FileType::kDirectory) return true;
   auto entries = filesystem.read_directory(attributes.id);
+  if (!entries && client::is_gone(entries.error())) return true;
   if (!entries) return failed(path.empty() ? "/" : path, entries.error());
   for (const auto& entry : *entries) {
     const std::string child = path.empty() ? entry.name : path + "/" + entry.name;

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "client/api/folder_rules.h"
-#include "client/api/is_gone.h"
 #include "core/files/drain_directory.h"
 #include "core/objects/object_place.h"
 #include "core/policy/image_name.h"
@@ -19,6 +18,7 @@
 #include "core/policy/policy.h"
 #include "tools/base/connection.h"
 #include "tools/base/folder_rules.h"
+#include "tools/base/left_out.h"
 #include "tools/base/set_names.h"
 #include "tools/base/show.h"
 #include "tools/drained/drained_objects.h"
@@ -137,8 +137,7 @@ struct Doomed {
 Outcome<void> list_below(client::Filesystem& filesystem, FileId directory, const std::string& path,
                          std::vector<Doomed>& out) {
   const auto entries = filesystem.read_directory(directory);
-  if (!entries && client::is_gone(entries.error())) return {};
-  if (!entries) return failed(path, entries.error());
+  if (!entries) return failed_unless_gone(path, entries.error());
   for (const auto& entry : *entries) {
     const bool is_directory = entry.attributes.type == FileType::kDirectory;
     if (is_directory) {

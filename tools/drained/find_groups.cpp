@@ -3,9 +3,9 @@
 #include <optional>
 #include <utility>
 
-#include "client/api/is_gone.h"
 #include "core/policy/set_naming.h"
 #include "core/policy/set_rules.h"
+#include "tools/base/left_out.h"
 #include "tools/base/set_names.h"
 #include "tools/drained/file_groups.h"
 
@@ -55,16 +55,10 @@ class GroupFinder {
   std::vector<FileGroup> take() { return std::move(groups_); }
 
  private:
-  /// Leaves out a removed folder: others remove folders while this walk reads them.
-  static Outcome<void> leave_out(const std::string& path, const Error& error) {
-    if (client::is_gone(error)) return {};
-    return failed(path, error);
-  }
-
   /// Takes over the folder's own rule "series", if it has a valid one.
   Outcome<void> take_rule(FileId folder, SetNaming& naming) {
     const auto attributes = filesystem_.xattrs(folder);
-    if (!attributes) return leave_out("the rules of a folder", attributes.error());
+    if (!attributes) return failed_unless_gone("the rules of a folder", attributes.error());
     for (const auto& [name, value] : *attributes) {
       const bool is_series = name == std::string(kXattrRule) + "series";
       if (is_series && SetNaming::check(value)) naming = SetNaming(value);
@@ -75,9 +69,9 @@ class GroupFinder {
   Outcome<void> walk_folder(const std::string& path, FileId id, SetNaming naming) {
     if (auto done = take_rule(id, naming); !done) return done;
     const auto entries = filesystem_.read_directory(id);
-    if (!entries) return leave_out(path.empty() ? "/" : path, entries.error());
+    if (!entries) return failed_unless_gone(path.empty() ? "/" : path, entries.error());
     const auto sets = filesystem_.sets(id);
-    if (!sets) return leave_out(path.empty() ? "/" : path, sets.error());
+    if (!sets) return failed_unless_gone(path.empty() ? "/" : path, sets.error());
     std::map<std::string, std::size_t> known;  // index in groups_, by name of the set
     for (const auto& set : sets->sets) {
       FileGroup group;
@@ -118,7 +112,7 @@ class GroupFinder {
   /// Adds all files below a directory that is a set.
   Outcome<void> add_all(const std::string& path, FileId directory, std::size_t group) {
     const auto entries = filesystem_.read_directory(directory);
-    if (!entries) return failed(path, entries.error());
+    if (!entries) return failed_unless_gone(path, entries.error());
     for (const auto& entry : *entries) {
       if (entry.attributes.type != FileType::kDirectory) {
         add(entry.attributes, groups_[group]);
