@@ -444,7 +444,7 @@ class Bare:
 set -e
 mount -t tmpfs tmpfs "$1" && mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay overlay -o "lowerdir=$0,upperdir=$1/upper,workdir=$1/work" "$1/root"
-mount -t proc proc "$1/root/proc" && mount --bind /dev "$1/root/dev"
+mount -t proc proc "$1/root/proc" && mount --bind /dev "$1/root/dev" && mount -t sysfs sysfs "$1/root/sys"  # UCX looks for network devices there
 root=$1/root && shift && exec chroot "$root" "$@"
 """
 
