@@ -57,8 +57,8 @@ class Sizes:
 
     def minutes_of_intervals(self):
         """About how long the section "intervals" takes."""
-        runs = sum(BEGIN_S + self.seconds(every) for _, every in self.runs())
-        return (60 + self.turns * (self.run_s + runs)) / 60
+        runs = sum(2 * BEGIN_S + self.seconds(every) + self.run_s for _, every in self.runs())
+        return (60 + self.run_s + self.turns * runs) / 60
 
 
 FULL = Sizes(3, 4, 60, (2, 5, 10, 20))
@@ -248,29 +248,30 @@ def files(report, bench):
 
 
 def slow_down(report, bench):
-    """Compares runs with sets at intervals to runs without sets. The prediction beside each row knows the pause of a set on
-    demand, the number of sets, and the time of the run without sets."""
+    """Compares each run with sets at intervals to the runs without sets before and after it: the machine's speed changes within
+    minutes. The prediction beside each row knows the pause of a set on demand, the number of sets, and the time without sets."""
     sizes = bench.sizes
     with bench.pool() as pool:
-        rounds = 300
-        seconds, _ = bench.seconds(pool, rounds)
-        rounds = int(rounds * sizes.run_s / seconds)
-        plain = [bench.seconds(pool, rounds)[0] / rounds for _ in range(sizes.turns)]
+        some = 300
+        some = int(some * sizes.run_s / bench.seconds(pool, some)[0])
+        plain = [bench.seconds(pool, some)[0] / some]
         pause_s = statistics.median(bench.pauses_s(pool))
-    report.add("run without sets, a round", Series([1e3 * each for each in plain], "ms"))
     report.add("3 ranks of 32 MiB: pause", Series([1e3 * pause_s], "ms"))
     for copies, every in sizes.runs():
         runs, model = [], []
         with bench.pool("--benefactors", "4", "--policy", f"copies={copies}") as pool:
-            for each in plain:
-                rounds = int(sizes.seconds(every) / each)
+            for _ in range(sizes.turns):
+                rounds = int(sizes.seconds(every) / plain[-1])
                 took, pauses = bench.seconds(pool, rounds, "--every", str(every))
                 if not pauses:
                     raise Failure(f"no set was complete in {took:.0f} s, at an interval of {every} s")
-                runs.append(took / (rounds * each))
-                model.append(predicted(pause_s, len(pauses), rounds * each))
+                plain.append(bench.seconds(pool, some)[0] / some)
+                alone = rounds * statistics.mean(plain[-2:])
+                runs.append(took / alone)
+                model.append(predicted(pause_s, len(pauses), alone))
         name = f"set every {every} s" if copies == 1 else f"{copies} copies, set every {every} s"
         report.add(f"{name}: slow-down", Series(runs, ""), PREDICTED, Series(model, ""))
+    report.add("runs without sets, a round", Series([1e3 * each for each in plain], "ms"))
 
 
 def lazy_restart(report, bench):

@@ -16,11 +16,12 @@ PAPER = "10,30,60,120,240"
 
 
 class Stub:
-    """Stands in for a Bench: a round takes 0.1 s, and each set 2 s more, of which 1.5 s are the pause."""
+    """Stands in for a Bench: a round takes 0.1 s, and each set 2 s more, of which 1.5 s are the pause. With `drift`, each run
+    is so much slower than the run before it."""
 
-    def __init__(self, sizes, lost_sets=0):
-        self.sizes, self.lost_sets = sizes, lost_sets
-        self.copies = []
+    def __init__(self, sizes, lost_sets=0, drift=0.0):
+        self.sizes, self.lost_sets, self.drift = sizes, lost_sets, drift
+        self.copies, self.round_s = [], 0.1
 
     @contextlib.contextmanager
     def pool(self, *options):
@@ -28,7 +29,8 @@ class Stub:
         yield None
 
     def seconds(self, pool, rounds, *options):
-        alone = 0.1 * rounds
+        alone = self.round_s * rounds
+        self.round_s += self.drift
         sets = int(alone / int(options[1])) - self.lost_sets if options else 0
         return alone + 2 * sets, [1500] * sets
 
@@ -55,6 +57,11 @@ def test_each_interval_of_the_paper_has_a_row_with_its_prediction():
     assert "3 copies, set every 5 s: slow-down" in rows
 
 
+def test_a_machine_that_becomes_slower_does_not_count_as_a_cost_of_sets():
+    rows, _ = slow_down(containers.sizes_of(False, True, "240"), drift=0.01)
+    assert rows["set every 240 s: slow-down"].figure.median == pytest.approx(1 + 2 / 252, rel=0.002)
+
+
 def test_a_run_lasts_whole_intervals_and_until_its_last_set_is_complete():
     sizes = containers.FULL
     assert [sizes.seconds(every) for every in (2, 7, 60, 240)] == [65, 68, 65, 252]
@@ -65,9 +72,9 @@ def test_a_run_without_a_complete_set_fails():
         slow_down(containers.sizes_of(False, True, "30"), lost_sets=1)
 
 
-def test_the_small_sections_take_a_quarter_of_an_hour_at_most():
+def test_the_small_sections_take_a_third_of_an_hour_at_most():
     small = containers.sizes_of(False, True, PAPER)
-    assert small.minutes() <= 15 and small.minutes_of_intervals() <= 15
+    assert small.minutes() <= 15 and small.minutes_of_intervals() <= 20
     assert containers.FULL.minutes() > small.minutes()
 
 
