@@ -124,9 +124,9 @@ class Scene:
         self.hooks.go_on()
         self.restart()
 
-    def stop_coordinator(self):
+    def stop_coordinator(self, nodes=None):
         """Stops the coordinator for longer than the lease of the nodes. No node is left when it runs again, so the job ends."""
-        self.orphans = [self.daemon(number) for number in range(3)]
+        self.orphans = nodes or [self.daemon(number) for number in range(3)]
         os.kill(self.job.process.pid, signal.SIGSTOP)
         self.hooks.go_on()
         wait_until(lambda: not any(is_running(pid) for pid in self.orphans), "the nodes end with their lease")
@@ -202,6 +202,7 @@ TABLE = [
     ("settle", "stop_node", False), ("open", "stop_node", False), ("settle", "kill_coordinator", False),
     ("lock", "stop_coordinator", False), ("open", "stop_coordinator", False), ("store", "stop_coordinator", False),
     ("settle", "kill_manager", False), ("lock", "kill_manager", False), ("open", "kill_manager", False),
+    ("settle", "stop_coordinator", False),
 ]
 
 
@@ -224,7 +225,8 @@ def test_a_fault_in_a_step_of_a_checkpoint(scene, straight, step, what):
 @pytest.mark.parametrize("step,what,short", [
     ("load", "fail", False), ("load", "kill_node", True), ("load", "kill_coordinator", False), ("load", "kill_manager", False),
     ("load", "stop_node", False), ("open", "fail", False), ("open", "kill_node", False), ("open", "stop_node", False),
-    ("open", "kill_coordinator", False), ("open", "kill_manager", False)])
+    ("open", "kill_coordinator", False), ("open", "kill_manager", False), ("load", "stop_coordinator", False),
+    ("open", "stop_coordinator", False)])
 def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
     if not short and not ALL:
         pytest.skip("a row of scripts/check container")
@@ -243,6 +245,8 @@ def test_a_fault_in_a_step_of_a_restart(scene, straight, step, what, short):
             scene.kill_manager()
             run(BIN / "stdchk", "recover", "--pool", scene.pool.state)
             scene.recovers = False
+        elif what == "stop_coordinator":
+            scene.stop_coordinator(scene.job.nodes())
         else:
             scene.orphans = scene.job.nodes()
             scene.job.process.kill()
