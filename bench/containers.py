@@ -7,6 +7,7 @@ The program is tests/integration/container/ring.c instead of the NAS Parallel Be
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -57,8 +58,8 @@ class Sizes:
 
     def minutes_of_intervals(self):
         """About how long the section "intervals" takes."""
-        runs = sum(2 * BEGIN_S + self.seconds(every) + self.run_s for _, every in self.runs())
-        return (60 + self.run_s + self.turns * runs) / 60
+        runs = sum(BEGIN_S + self.seconds(every) for _, every in self.runs())
+        return (60 + self.turns * (self.run_s + runs)) / 60
 
 
 FULL = Sizes(3, 4, 60, (2, 5, 10, 20))
@@ -174,6 +175,20 @@ class Bench:
             return time.monotonic() - began, [int(ms) for ms in re.findall(r"stood still for (\d+) ms", job.err)]
 
 
+    def gaps(self, pool, seconds, *options):
+        """Runs 3 ranks of 32 MiB for so many seconds. Returns the seconds between its lines, of which each 20 rounds print one,
+        and the pauses of the sets in ms."""
+        with self.job(pool, 3, 32, 100_000_000, *options) as job:
+            job.wait_for("round 0", seconds=120)
+            time.sleep(seconds)
+            if job.process.poll() is not None:
+                raise Failure(job.err)
+            at = [when for when, line in zip(job.read_at["out"], job.lines["out"]) if line.startswith("round ")]
+            pauses = [int(ms) for ms in re.findall(r"stood still for (\d+) ms", job.err)]
+            job.kill()
+        return [later - earlier for earlier, later in itertools.pairwise(at)], pauses
+
+
 def changes_mib(pool, job, number):
     """The upper folders of the overlays in a set of the job, in MiB."""
     size = 0
@@ -248,30 +263,32 @@ def files(report, bench):
 
 
 def slow_down(report, bench):
-    """Compares each run with sets at intervals to the runs without sets before and after it: the machine's speed changes within
-    minutes. The prediction beside each row knows the pause of a set on demand, the number of sets, and the time without sets."""
+    """Compares runs with sets at intervals to runs without sets. The prediction beside each row knows the pause of a set on
+    demand, the number of sets, and the time without sets."""
     sizes = bench.sizes
     with bench.pool() as pool:
-        some = 300
-        some = int(some * sizes.run_s / bench.seconds(pool, some)[0])
-        plain = [bench.seconds(pool, some)[0] / some]
+        plain = [bench.gaps(pool, sizes.run_s)[0] for _ in range(sizes.turns)]
         pause_s = statistics.median(bench.pauses_s(pool))
+    report.add("run without sets, 20 rounds", Series([1e3 * statistics.median(gaps) for gaps in plain], "ms"))
+    report.add("run without sets: mean of median", Series([mean_of_median(gaps) for gaps in plain], ""))
     report.add("3 ranks of 32 MiB: pause", Series([1e3 * pause_s], "ms"))
     for copies, every in sizes.runs():
         runs, model = [], []
         with bench.pool("--benefactors", "4", "--policy", f"copies={copies}") as pool:
-            for _ in range(sizes.turns):
-                rounds = int(sizes.seconds(every) / plain[-1])
-                took, pauses = bench.seconds(pool, rounds, "--every", str(every))
+            for each in plain:
+                gaps, pauses = bench.gaps(pool, sizes.seconds(every), "--every", str(every))
                 if not pauses:
-                    raise Failure(f"no set was complete in {took:.0f} s, at an interval of {every} s")
-                plain.append(bench.seconds(pool, some)[0] / some)
-                alone = rounds * statistics.mean(plain[-2:])
-                runs.append(took / alone)
-                model.append(predicted(pause_s, len(pauses), alone))
+                    raise Failure(f"no set was complete in {sum(gaps):.0f} s, at an interval of {every} s")
+                runs.append(mean_of_median(gaps) / mean_of_median(each))
+                model.append(predicted(pause_s, len(pauses), len(gaps) * statistics.median(gaps)))
         name = f"set every {every} s" if copies == 1 else f"{copies} copies, set every {every} s"
         report.add(f"{name}: slow-down", Series(runs, ""), PREDICTED, Series(model, ""))
-    report.add("runs without sets, a round", Series([1e3 * each for each in plain], "ms"))
+
+
+def mean_of_median(gaps):
+    """The mean in units of the median. A set makes few of the gaps longer, so the median is the time without sets. The speed of
+    the machine changes within minutes, and cancels out."""
+    return statistics.mean(gaps) / statistics.median(gaps)
 
 
 def lazy_restart(report, bench):

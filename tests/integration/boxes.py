@@ -90,6 +90,7 @@ class Job:
         self.environment = {**os.environ, "STDCHK_BIN": str(BIN), "STDCHK_CRIU": str(base.criu),
                             "STDCHK_ROOT": str(base.root), **(environment or {})}
         self.lines = {"out": [], "err": []}
+        self.read_at = {"out": [], "err": []}  # the clock at each of the lines
         begin = [*pool.prefix, *HANGS_UP, BIN / "stdchk", command]
         if command == "run":
             begin += ["--name", name]
@@ -102,6 +103,7 @@ class Job:
 
     def _read(self, what, stream):
         for line in stream:
+            self.read_at[what].append(time.monotonic())
             self.lines[what].append(line.rstrip("\n"))
 
     @property
