@@ -178,6 +178,13 @@ int sf_kill(const sf_ticket* ticket) {
 
 int sf_id(void) { return own_id; }
 
+int sf_identify(void) {
+  if (!stdchk::fork::guest::is_guest()) return own_id;
+  const int result = stdchk::fork::guest::identify();
+  if (result >= 0) own_id = result;
+  return result;
+}
+
 const char* sf_error(void) { return stdchk::fork::last_error(); }
 
 }  // extern "C"

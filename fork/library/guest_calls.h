@@ -13,6 +13,8 @@ bool is_guest();
 int request_ticket(uint32_t n, sf_ticket* ticket);
 /// Returns the clone's id, 0 in the parent, or a negative errno.
 int clone(const sf_ticket* ticket);
+/// Asks the host who this machine is. Returns its id, 0 if it is no clone, or a negative errno.
+int identify();
 /// Ends the machine, unless it is no clone.
 void exit_with(int status, const void* value, size_t bytes);
 int join(const sf_ticket* ticket, sf_result* results);

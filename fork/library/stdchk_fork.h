@@ -97,6 +97,12 @@ int sf_kill_one(const sf_ticket* ticket, uint32_t id);
  */
 int sf_id(void);
 
+/* In a virtual machine: asks the host who this machine is, and gives the interface of the family's
+ * network the addresses that the host has chosen. sf_clone does so by itself. The first machine
+ * needs this call after it has booted, and a clone that `stdchk vm fork` or `stdchk vm start` has
+ * made. Returns what sf_id() returns from then on. Elsewhere: as sf_id(). */
+int sf_identify(void);
+
 /* What the last failed call of this thread failed on. */
 const char* sf_error(void);
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <iterator>
 
 #include "core/base/whole_io.h"
@@ -33,6 +34,12 @@ Status FileSource::read(std::uint64_t offset, MutableByteSpan out) {
     return fail(Code::kCorrupt, "pager.source: the file has become shorter");
   }
   return {};
+}
+
+bool FileSource::is_hole(std::uint64_t offset, std::uint64_t bytes) {
+  const off_t data = ::lseek(file_.get(), static_cast<off_t>(offset), SEEK_DATA);
+  if (data < 0) return errno == ENXIO;  // no data follows
+  return static_cast<std::uint64_t>(data) >= offset + bytes;
 }
 
 }  // namespace stdchk::pager

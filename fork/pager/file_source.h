@@ -22,6 +22,7 @@ class FileSource final : public Source {
   std::uint64_t size_bytes() const override { return size_bytes_; }
   const std::string& name() const override { return name_; }
   Status read(std::uint64_t offset, MutableByteSpan out) override;
+  bool is_hole(std::uint64_t offset, std::uint64_t bytes) override;
 
   int file() const { return file_.get(); }
   /// Equal for two descriptors of one unchanged file.

@@ -184,7 +184,8 @@ Status Image::fetch(const BlockRange& range, Piece& piece) {
 
 /// Fetches blocks that this thread has claimed, and notifies their waiters.
 Status Image::fill(const BlockRange& range, bool ahead, Piece& piece) {
-  const Status status = read(range, piece);
+  bool is_hole = false;
+  const Status status = read(range, is_hole, piece);
   if (!status && range.count > 1) {
     // A lost chunk must not deny its neighbour's blocks, so each wanted block is fetched again
     // alone.
@@ -212,7 +213,11 @@ Status Image::fill(const BlockRange& range, bool ahead, Piece& piece) {
   if (status) {
     const std::uint64_t bytes = range.count * kBlockBytes;
     host_.counts.bytes_present += bytes;
-    (ahead ? host_.counts.bytes_ahead : host_.counts.bytes_wanted) += bytes;
+    if (is_hole) {
+      host_.counts.bytes_holes += bytes;
+    } else {
+      (ahead ? host_.counts.bytes_ahead : host_.counts.bytes_wanted) += bytes;
+    }
   } else {
     ++host_.counts.failures;
   }
@@ -227,13 +232,15 @@ Status Image::fill(const BlockRange& range, bool ahead, Piece& piece) {
 }
 
 /// Reads from the source and writes to the memory file. Here pwrite(2) makes a page visible whole.
-/// A shared mapping would show half a page to clones.
-Status Image::read(const BlockRange& range, Piece& piece) {
+/// A shared mapping would show half a page to clones. A hole is not read: its zeros are made here.
+Status Image::read(const BlockRange& range, bool& is_hole, Piece& piece) {
   const std::uint64_t offset = range.first * kBlockBytes;
   const std::uint64_t room = range.count * kBlockBytes;
   const std::uint64_t bytes = std::min(room, size_bytes_ - offset);
-  STDCHK_TRY(source_->read(offset, MutableByteSpan(piece).first(bytes)));
-  std::memset(piece.data() + bytes, 0, room - bytes);
+  is_hole = source_->is_hole(offset, bytes);
+  const std::uint64_t filled = is_hole ? 0 : bytes;
+  if (!is_hole) STDCHK_TRY(source_->read(offset, MutableByteSpan(piece).first(bytes)));
+  std::memset(piece.data() + filled, 0, room - filled);
   const bool done = write_at(memory_.get(), offset, ByteSpan(piece).first(room));
   return done ? Status() : fail_errno("pager.memory");
 }

@@ -25,6 +25,7 @@ struct ImageCounts {
   std::atomic<std::uint64_t> faults_present{0};  ///< of these: the bytes had come meanwhile
   std::atomic<std::uint64_t> bytes_wanted{0};    ///< fetched for a fault
   std::atomic<std::uint64_t> bytes_ahead{0};     ///< fetched ahead
+  std::atomic<std::uint64_t> bytes_holes{0};     ///< of holes, which are not fetched
   std::atomic<std::uint64_t> bytes_evicted{0};
   std::atomic<std::uint64_t> failures{0};       ///< pieces that could not be fetched
   std::atomic<std::uint64_t> bytes_present{0};  ///< in all memory files now
@@ -97,7 +98,7 @@ class Image : public std::enable_shared_from_this<Image> {
                                              Descriptor memory, Host host);
   Status adopt_present();
   Status fill(const BlockRange& range, bool ahead, Piece& piece);
-  Status read(const BlockRange& range, Piece& piece);
+  Status read(const BlockRange& range, bool& is_hole, Piece& piece);
   void plan_ahead(std::uint64_t block, std::uint64_t from, std::uint64_t until);
 
   const std::uint64_t id_;

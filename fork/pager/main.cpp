@@ -94,6 +94,8 @@ metrics::Endpoint::Page page_of(const Server& server) {
                 counts.bytes_wanted.load());
     out.counter("stdchk_pager_ahead_bytes_total", "Bytes fetched ahead.",
                 counts.bytes_ahead.load());
+    out.counter("stdchk_pager_hole_bytes_total",
+                "Bytes of holes of images, which were not fetched.", counts.bytes_holes.load());
     out.counter("stdchk_pager_evicted_bytes_total", "Bytes given up.", counts.bytes_evicted.load());
     out.counter("stdchk_pager_failures_total", "Pieces that could not be fetched.",
                 counts.failures.load());

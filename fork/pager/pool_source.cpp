@@ -133,6 +133,15 @@ Status PoolSource::read(std::uint64_t offset, MutableByteSpan out) {
   return {};
 }
 
+/// The version's map of chunks says it, so no benefactor is asked.
+bool PoolSource::is_hole(std::uint64_t offset, std::uint64_t bytes) {
+  const auto opened = file(kJumpFiles);
+  if (!opened) return false;
+  const auto data = (*opened)->seek(offset, client::Seek::kData);
+  if (!data) return false;
+  return !data->has_value() || **data >= offset + bytes;
+}
+
 std::string PoolSource::recorded_order() {
   const auto filesystem = pool_.get();
   if (!filesystem) return {};

@@ -60,6 +60,7 @@ class PoolSource final : public Source {
   std::uint64_t size_bytes() const override { return identity_.size_bytes; }
   const std::string& name() const override { return path_; }
   Status read(std::uint64_t offset, MutableByteSpan out) override;
+  bool is_hole(std::uint64_t offset, std::uint64_t bytes) override;
   std::string recorded_order() override;
   void record_order(const std::string& order) override;
 

@@ -22,6 +22,9 @@ class Source {
   /// Fills `out` with the bytes from `offset` on. The range lies within the image. The bytes were
   /// checked: an image of the pool by its chunks' checksums, part by part.
   virtual Status read(std::uint64_t offset, MutableByteSpan out) = 0;
+  /// True when the source knows that the range has zeros only: a hole of the image. Then nothing
+  /// needs to be read. By default a source knows of no hole.
+  virtual bool is_hole(std::uint64_t /*offset*/, std::uint64_t /*bytes*/) { return false; }
 
   /// The order in which an earlier host touched the image (TouchOrder::encode), or an empty text.
   virtual std::string recorded_order() { return {}; }

@@ -3,10 +3,13 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,8 +24,6 @@ namespace stdchk::fork {
 namespace {
 
 constexpr int kIpMillisecondsMax = 10'000;
-/// VXLAN over Ethernet leaves room for 1450 bytes.
-constexpr int kMtu = 1400;
 /// IANA's for VXLAN.
 constexpr int kTunnelPort = 4789;
 constexpr std::uint32_t kPartMin = 2;
@@ -223,6 +224,41 @@ Outcome<void> FamilyNetwork::connect(const std::vector<Cable>& cables) {
         kMtu);
   }
   return run_ip(commands, namespace_.get());
+}
+
+Outcome<Descriptor> FamilyNetwork::add_tap(const std::string& name) {
+  const auto failed = [](const char* what) {
+    return problem(fmt::format("{}: {}", what, std::strerror(errno)));
+  };
+  Descriptor tap;
+  {
+    const Inside inside(namespace_.get());
+    tap = Descriptor(::open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  }
+  if (!tap) return failed("/dev/net/tun");
+  ifreq request{};
+  if (name.size() >= sizeof(request.ifr_name)) return problem(fmt::format("{} is too long", name));
+  std::memcpy(request.ifr_name, name.data(), name.size());
+  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+  if (::ioctl(tap.get(), TUNSETIFF, &request) != 0) return failed("The tap device");
+  auto made =
+      run_ip(fmt::format("link set {} mtu {} master bridge up\n", name, kMtu), namespace_.get());
+  // A locked port takes only packets whose sender the bridge expects at this port (Linux 5.18).
+  if (made) {
+    made = run_batch("bridge", fmt::format("link set dev {} learning off locked on\n", name),
+                     namespace_.get());
+  }
+  if (!made) return problem(made.error());
+  return tap;
+}
+
+Outcome<void> FamilyNetwork::direct(const std::vector<Direction>& directions) {
+  std::string commands;
+  for (const Direction& direction : directions) {
+    commands += fmt::format("fdb replace {} dev {} master static\n", direction.hardware_address,
+                            direction.port);
+  }
+  return run_batch("bridge", commands, namespace_.get());
 }
 
 }  // namespace stdchk::fork

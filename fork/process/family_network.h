@@ -49,6 +49,8 @@ struct Tunnel {
 class FamilyNetwork {
  public:
   enum class Reach : std::uint8_t { kFamily, kOutside };
+  /// The longest packet of all interfaces. VXLAN over Ethernet leaves room for 1450 bytes.
+  static constexpr int kMtu = 1400;
 
   /// `index` is the family's number in `subnet`.
   FamilyNetwork(const Subnet& subnet, std::uint32_t index, Reach reach);
@@ -69,6 +71,17 @@ class FamilyNetwork {
   std::uint32_t take();
   void give_back(std::uint32_t host_part);
   Outcome<void> connect(const std::vector<Cable>& cables);
+  /// Makes a tap device (a network interface whose packets a program reads and writes) on the
+  /// bridge. It ends with its descriptor. No packet passes before direct().
+  Outcome<Descriptor> add_tap(const std::string& name);
+  /// A Direction says which port of the bridge has which machine behind it.
+  struct Direction {
+    std::string hardware_address;
+    std::string port;
+  };
+  /// Only this port gets packets for the hardware address, and may send under it. The port of a tap
+  /// device may send under no other address.
+  Outcome<void> direct(const std::vector<Direction>& directions);
   Address address(std::uint32_t host_part) const;
   std::uint32_t base() const { return base_; }
   bool reaches_outside() const { return reach_ == Reach::kOutside; }

@@ -29,6 +29,14 @@ double seconds_since(Time began) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
+/// Nobody writes to the memory file any more, except those who have mapped it for that already. The
+/// kernel also refuses holes: QEMU punches them for pages that a guest gives up, and clones would
+/// read zeros there.
+void freeze(int memory) {
+  if (::fcntl(memory, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0)
+    log::warning("The memory of a forked machine is not sealed: {}", std::strerror(errno));
+}
+
 /// The hardware address that a clone sets for its interface: locally administered, of ticket and
 /// id.
 std::string hardware_address(std::uint64_t ticket, std::uint32_t id) {
@@ -56,7 +64,7 @@ Family::~Family() {
 }
 
 Outcome<std::string> Family::new_memory() {
-  Descriptor memory(::memfd_create("stdchk-vm", MFD_CLOEXEC));
+  Descriptor memory(::memfd_create("stdchk-vm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory || ::ftruncate(memory.get(), static_cast<off_t>(command_.memory_bytes())) != 0) {
     return problem(fmt::format("There is no memory for the machine: {}", std::strerror(errno)));
   }
@@ -74,22 +82,50 @@ Place Family::place_for(std::uint32_t id, const std::string& memory, Memory kind
   place.memory = kind;
   place.id = id;
   place.drives = std::move(drives);
+  if (kind == Memory::kPrivate && command_.has_balloon()) place.environment = parts_.memory_library;
   return place;
 }
 
-Outcome<std::unique_ptr<Machine>> Family::new_machine(const Place& place) {
+Outcome<void> Family::make_network() {
+  if (!parts_.subnet) return {};
+  auto made = MachineNetwork::make(*parts_.subnet);
+  if (!made) return problem(made.error());
+  network_ = std::move(*made);
+  return {};
+}
+
+MachineNetwork::Part Family::take_part() { return network_ ? network_->take() : nullptr; }
+
+/// The network reaches the machine by this QEMU from now on.
+Outcome<void> Family::direct_to(const Machine& machine) {
+  return network_ ? network_->direct({machine.place().port}) : Outcome<void>();
+}
+
+Outcome<std::unique_ptr<Machine>> Family::new_machine(Place place,
+                                                      const MachineNetwork::Part& part) {
+  Descriptor tap;
+  if (network_) {
+    if (!part) return problem("The family's network has no free address.");
+    auto socket = network_->add_socket(*part);
+    if (!socket) return problem(socket.error());
+    place.port = socket->port;
+    tap = std::move(socket->tap);
+  }
   auto machine = Machine::start(command_, place);
   if (!machine) return problem(machine.error());
   return std::make_unique<Machine>(std::move(*machine));
 }
 
 Outcome<void> Family::start() {
+  if (auto made = make_network(); !made) return made;
   auto memory = new_memory();
   if (!memory) return problem(memory.error());
-  auto machine = new_machine(place_for(0, *memory, Memory::kShared, {}));
+  Vm vm;
+  vm.part = take_part();
+  auto machine = new_machine(place_for(0, *memory, Memory::kShared, {}), vm.part);
   if (!machine) return problem(machine.error());
   if (auto answers = (*machine)->connect(); !answers) return answers;
-  Vm vm;
+  if (auto directed = direct_to(**machine); !directed) return directed;
   vm.name = parts_.name;
   vm.machine = std::move(*machine);
   vm.drives = command_.drives();
@@ -130,16 +166,18 @@ Outcome<void> Family::make_shared(Vm& vm) {
   if (!memory) return problem(memory.error());
   Place place = place_for(vm.id, *memory, Memory::kShared, vm.machine->place().drives);
   place.waits_for_state = true;
-  auto next = new_machine(place);
+  auto next = new_machine(place, vm.part);
   if (!next) return problem(next.error());
   const std::string state = place.folder + "/state";
   if (auto done = (*next)->connect(); !done) return done;
   if (auto done = vm.machine->pause(); !done) return done;
   auto moved = vm.machine->save(state);
+  if (moved) moved = direct_to(**next);
   if (moved) moved = (*next)->load(state, Memory::kPrivate);
   if (moved) moved = (*next)->wait_loaded();
   ::unlink(state.c_str());
   if (!moved) {
+    (void)direct_to(*vm.machine);
     (void)vm.machine->resume();
     return moved;
   }
@@ -156,9 +194,14 @@ Outcome<void> Family::transfer(Vm& vm, std::unique_ptr<Machine> parent, std::vec
   const Time began = std::chrono::steady_clock::now();
   if (auto done = vm.machine->pause(); !done) return done;
   auto done = vm.machine->save(descriptor);
-  if (done) done = parent->load(descriptor, Memory::kShared);
+  if (done) done = direct_to(*parent);
+  if (done) {
+    freeze(memories_.at(vm.machine->place().memory_file).get());
+    done = parent->load(descriptor, Memory::kShared);
+  }
   if (done) done = parent->wait_loaded();
   if (!done) {
+    (void)direct_to(*vm.machine);
     (void)vm.machine->resume();
     return done;
   }
@@ -169,6 +212,11 @@ Outcome<void> Family::transfer(Vm& vm, std::unique_ptr<Machine> parent, std::vec
   vm.drives = parent->place().drives;
   vm.machine = std::move(parent);
   listen_to(vm);
+  if (network_ && !clones.empty()) {
+    std::vector<Port> ports;
+    for (const Vm& clone : clones) ports.push_back(clone.machine->place().port);
+    if (auto directed = network_->direct(ports); !directed) return directed;
+  }
   for (Vm& clone : clones) {
     if (auto begun = clone.machine->load(descriptor, Memory::kShared); !begun) return begun;
   }
@@ -193,19 +241,20 @@ Outcome<std::vector<Family::Vm>> Family::clones_of(const Vm& vm, std::uint64_t n
     if (!drives) return problem(drives.error());
     Place place = place_for(id == 0 ? vm.id : id, memory, Memory::kPrivate, *drives);
     place.waits_for_state = true;
-    auto machine = new_machine(place);
+    Vm clone;
+    clone.part = id == 0 ? vm.part : take_part();
+    auto machine = new_machine(std::move(place), clone.part);
     if (!machine) return problem(machine.error());
     if (id == 0) {
       parent = std::move(*machine);
       continue;
     }
-    clones.push_back({fmt::format("{}.{}.{}", vm.name, number, id),
-                      id,
-                      number,
-                      std::move(*machine),
-                      *drives,
-                      {},
-                      {}});
+    clone.name = fmt::format("{}.{}.{}", vm.name, number, id);
+    clone.id = id;
+    clone.ticket = number;
+    clone.machine = std::move(*machine);
+    clone.drives = *drives;
+    clones.push_back(std::move(clone));
   }
   if (auto answers = parent->connect(); !answers) return problem(answers.error());
   for (Vm& clone : clones) {
@@ -245,9 +294,7 @@ Outcome<std::vector<std::string>> Family::clone(Vm& vm, std::uint64_t number,
     (void)ticket.table.running(clone.id);
     names.push_back(clone.name);
     adopt(std::move(clone));
-    say(vms_.at(names.back()),
-        fmt::format("id {} {} {}", vms_.at(names.back()).id, ticket.table.clones().size(),
-                    hardware_address(number, vms_.at(names.back()).id)));
+    say(vms_.at(names.back()), "id " + identity(vms_.at(names.back())));
   }
   const auto others = start_others(vm.name, number, image);
   names.insert(names.end(), others.begin(), others.end());
@@ -279,6 +326,7 @@ std::vector<std::string> Family::start_others(const std::string& name, std::uint
 
 Outcome<void> Family::start_from(const SavedMachine& image, std::uint32_t id,
                                  std::vector<std::string> environment) {
+  if (auto made = make_network(); !made) return made;
   auto memory = new_memory();
   if (!memory) return problem(memory.error());
   if (environment.empty()) {
@@ -290,22 +338,23 @@ Outcome<void> Family::start_from(const SavedMachine& image, std::uint32_t id,
   if (!drives) return problem(drives.error());
   Place place = place_for(id, *memory, Memory::kPrivate, *drives);
   place.waits_for_state = true;
-  place.environment = std::move(environment);
-  auto machine = new_machine(place);
+  if (!environment.empty()) place.environment = std::move(environment);
+  Vm vm;
+  vm.part = take_part();
+  auto machine = new_machine(std::move(place), vm.part);
   if (!machine) return problem(machine.error());
   auto done = (*machine)->connect();
+  if (done) done = direct_to(**machine);
   if (done) done = (*machine)->load(image.descriptor(), Memory::kShared);
   if (done) done = (*machine)->wait_loaded();
   if (!done) return done;
   memories_.erase(*memory);
-  Vm vm;
   vm.name = parts_.name;
   vm.id = id;
   vm.machine = std::move(*machine);
   vm.drives = *drives;
   adopt(std::move(vm));
-  say(vms_.at(parts_.name), fmt::format("id {} {} {}", id, std::max(1U, parts_.count),
-                                        hardware_address(parts_.ticket, id)));
+  say(vms_.at(parts_.name), "id " + identity(vms_.at(parts_.name)));
   return {};
 }
 
@@ -322,7 +371,7 @@ Outcome<void> Family::save(const std::string& name, const std::string& folder,
   if (!drives) return problem(drives.error());
   Place place = place_for(vm.id, memory, Memory::kPrivate, *drives);
   place.waits_for_state = true;
-  auto successor = new_machine(place);
+  auto successor = new_machine(place, vm.part);
   if (!successor) return problem(successor.error());
   if (auto answers = (*successor)->connect(); !answers) return answers;
   std::vector<Vm> none;
@@ -341,7 +390,7 @@ Outcome<void> Family::write_image(int memory, const std::vector<std::string>& di
   const auto own = OwnFolder::make(folder, kImageRules);
   if (!own) return problem(own.error());
   const SavedMachine image{Descriptor(::fcntl(own->fd(), F_DUPFD_CLOEXEC, 0)), command_.words(),
-                           disks.size(), command_.memory_bytes()};
+                           disks.size(), command_.memory_bytes(), network_ != nullptr};
   if (auto copied = copy_to(memory, image.memory()); !copied) return copied;
   for (std::size_t i = 0; i < disks.size(); i++) {
     if (auto copied = copy_disk(disks[i], image.disk(i)); !copied) return copied;
@@ -439,6 +488,20 @@ void Family::drop_ticket(std::uint64_t number) {
   parts_.hosts->release(number);
 }
 
+/// "ID COUNT HARDWARE-ADDRESS [IP/PREFIX]", as guest_protocol.md has it.
+std::string Family::identity(const Vm& vm) const {
+  const auto ticket = tickets_.find(vm.ticket);
+  const std::size_t count =
+      ticket != tickets_.end() ? ticket->second.table.clones().size() : std::max(1U, parts_.count);
+  std::string addresses = "-";
+  if (network_) {
+    addresses = network_->addresses(*vm.part);
+  } else if (vm.id != 0) {
+    addresses = hardware_address(vm.ticket != 0 ? vm.ticket : parts_.ticket, vm.id);
+  }
+  return fmt::format("{} {} {}", vm.id, count, addresses);
+}
+
 nlohmann::json Family::list() const {
   nlohmann::json all = nlohmann::json::array();
   for (const auto& [name, vm] : vms_) {
@@ -447,6 +510,7 @@ nlohmann::json Family::list() const {
                    {"pid", vm.machine->pid()},
                    {"ticket", vm.ticket},
                    {"memory_bytes", command_.memory_bytes()}});
+    if (network_) all.back()["address"] = network_->address(*vm.part);
   }
   for (const auto& each : others_->list()) {
     all.push_back({{"name", each.name},

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "fork/ticket/allocator.h"
 #include "fork/vm/agent_line.h"
 #include "fork/vm/machine.h"
+#include "fork/vm/machine_network.h"
 #include "fork/vm/remote_machines.h"
 #include "fork/vm/saved_machine.h"
 
@@ -48,6 +50,10 @@ class Family {
     /// The first machine is the clone of another host's ticket, which has `count` clones.
     std::uint64_t ticket = 0;
     std::uint32_t count = 0;
+    std::optional<Subnet> subnet;  ///< range for the family's network; none: no network
+    /// Environment of QEMU for machines whose guests may give up memory: loads the library
+    /// libstdchk-vm-memory.
+    std::vector<std::string> memory_library;
   };
   Family(Reactor& reactor, Watches& watches, QemuCommand command, Parts parts);
   ~Family();
@@ -74,6 +80,7 @@ class Family {
     std::uint64_t ticket = 0;  ///< the ticket of this clone; 0: the first machine
     std::unique_ptr<Machine> machine;
     std::vector<std::string> drives;
+    MachineNetwork::Part part;  ///< nullptr: there is no network
     Descriptor agent;
     AgentLine heard;
   };
@@ -89,7 +96,10 @@ class Family {
     std::string text;
   };
 
-  Outcome<std::unique_ptr<Machine>> new_machine(const Place& place);
+  Outcome<void> make_network();
+  MachineNetwork::Part take_part();
+  Outcome<void> direct_to(const Machine& machine);
+  Outcome<std::unique_ptr<Machine>> new_machine(Place place, const MachineNetwork::Part& part);
   Place place_for(std::uint32_t id, const std::string& memory, Memory kind,
                   std::vector<std::string> drives);
   Outcome<std::string> new_memory();
@@ -113,6 +123,7 @@ class Family {
   void on_agent(const std::string& name);
   void on_line(Vm& vm, const std::string& line);
   void say(Vm& vm, const std::string& line);
+  std::string identity(const Vm& vm) const;
   void answer_join(std::uint64_t ticket);
   void machine_ended(const std::string& name, End end, int status, const std::string& value);
 
@@ -120,6 +131,7 @@ class Family {
   Watches& watches_;
   const QemuCommand command_;
   const Parts parts_;
+  std::unique_ptr<MachineNetwork> network_;
   std::map<std::string, Vm> vms_;
   std::map<std::uint64_t, Ticket> tickets_;
   std::map<std::string, Descriptor> memories_;  ///< memfds by the path that QEMU opens

@@ -62,6 +62,7 @@ void Family::on_line(Vm& vm, const std::string& line) {
     if (answer.error != 0) return say(vm, fmt::format("error {} {}", answer.error, answer.text));
     return say(vm, fmt::format("ticket {} {}", ticket, tickets_.at(ticket).table.clones().size()));
   }
+  if (word == "who") return say(vm, "you " + identity(vm));
   if (word == "exit") {
     int status = 0;
     std::string value;

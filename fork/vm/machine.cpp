@@ -9,11 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -30,7 +32,8 @@ constexpr std::size_t kLastWordsBytes = 600;
 void wait_a_little() { ::usleep(1000); }
 
 /// In the child: nothing but calls that are safe after fork(2) in a program with threads.
-[[noreturn]] void become(char* const* argv, char* const* environment, int log, pid_t parent) {
+[[noreturn]] void become(char* const* argv, char* const* environment, int log, int tap,
+                         pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   ::setsid();
@@ -38,6 +41,7 @@ void wait_a_little() { ::usleep(1000); }
   ::dup2(nothing, 0);
   ::dup2(log, 1);
   ::dup2(log, 2);
+  if (tap >= 0) ::fcntl(tap, F_SETFD, 0);  // QEMU gets it by its number
   ::execvpe(argv[0], argv, environment);
   ::dprintf(2, "%s cannot be started: %s\n", argv[0], std::strerror(errno));
   ::_exit(127);
@@ -56,7 +60,17 @@ Outcome<Machine> Machine::start(const QemuCommand& command, const Place& place) 
   environment.reserve(place.environment.size() + 1);
   for (const std::string& name : place.environment)
     environment.push_back(const_cast<char*>(name.c_str()));
-  for (char** name = environ; *name != nullptr; name++) environment.push_back(*name);
+  // QEMU sees each name once: the loader takes the last LD_PRELOAD.
+  const auto is_given = [&](const char* line) {
+    const char* const end = std::strchr(line, '=');
+    return end != nullptr &&
+           std::any_of(place.environment.begin(), place.environment.end(), [&](const auto& given) {
+             return given.starts_with(std::string_view(line, end + 1));
+           });
+  };
+  for (char** line = environ; *line != nullptr; line++) {
+    if (!is_given(*line)) environment.push_back(*line);
+  }
   environment.push_back(nullptr);
   const Descriptor log(
       ::open((place.folder + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
@@ -64,7 +78,7 @@ Outcome<Machine> Machine::start(const QemuCommand& command, const Place& place) 
   const pid_t self = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return failed("fork");
-  if (pid == 0) become(argv.data(), environment.data(), log.get(), self);
+  if (pid == 0) become(argv.data(), environment.data(), log.get(), place.port.tap, self);
   return Machine(place, pid, Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
 }
 

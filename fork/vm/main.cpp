@@ -16,8 +16,10 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -26,9 +28,11 @@
 #include "core/files/own_folder.h"
 #include "core/runtime/daemon.h"
 #include "core/runtime/options.h"
+#include "fork/process/family_network.h"
 #include "fork/ticket/available_memory.h"
 #include "fork/ticket/cluster.h"
 #include "fork/vm/control.h"
+#include "fork/vm/domain.h"
 #include "fork/vm/family.h"
 
 namespace stdchk::fork::vm {
@@ -40,13 +44,16 @@ constexpr int kAnswerSecondsMax = 300;
 struct RunOptions {
   std::string name;
   std::vector<std::string> command;
+  std::string domain;
   std::string folder;
   std::uint32_t slots = 0;
   std::uint64_t memory = 0;
   std::uint64_t clone_memory = std::uint64_t{64} << 20;
   bool foreground = false;
+  bool free_pages = false;
   std::string hosts;
   RemoteParts remote;
+  std::optional<Subnet> subnet;
   std::uint64_t ticket = 0;  ///< another host's ticket for this machine, if it is a clone
   std::uint32_t count = 0;   ///< number of clones of the ticket; 0: the machine is no clone
 };
@@ -98,6 +105,23 @@ std::string one_line(std::string text) {
   return text;
 }
 
+/// The library for QEMU's memory: beside this program in a build, in the library folder otherwise.
+std::string preload_library() {
+  std::error_code error;
+  const auto own = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (const auto& folder :
+       {own, own.parent_path() / "lib", own.parent_path() / "lib/x86_64-linux-gnu"}) {
+    if (std::filesystem::exists(folder / "libstdchk-vm-memory.so", error))
+      return folder / "libstdchk-vm-memory.so";
+  }
+  return "libstdchk-vm-memory.so";
+}
+
+/// Environment of QEMU that loads this library.
+std::vector<std::string> memory_library(std::uint64_t memory_bytes) {
+  return {"LD_PRELOAD=" + preload_library(), fmt::format("STDCHK_VM_BYTES={}", memory_bytes)};
+}
+
 /// Serves the family until its first machine ends. `begin` starts that machine. `tell`: where the
 /// outcome is written: a sentence, or nothing when the machine runs.
 using Begin = std::function<Outcome<void>(Family&)>;
@@ -123,9 +147,9 @@ int serve(const RunOptions& run, const QemuCommand& command, const std::string& 
       }
       reactor.stop();
     };
-    Family family(
-        reactor, watches, command,
-        {run.name, folder, &hosts, run.clone_memory, remote, on_end, run.ticket, run.count});
+    Family family(reactor, watches, command,
+                  {run.name, folder, &hosts, run.clone_memory, remote, on_end, run.ticket,
+                   run.count, run.subnet, memory_library(command.memory_bytes())});
     Control control(watches, family);
     auto started = cluster ? begin(family) : problem(cluster.error());
     if (started) started = control.listen(folder + "/control");
@@ -175,11 +199,16 @@ std::string check_remote(const RunOptions& run) {
   return {};
 }
 
-int run_machine(const RunOptions& run, const Outcome<QemuCommand>& command, const Begin& begin) {
+int run_machine(RunOptions run, const Outcome<QemuCommand>& command, const Begin& begin) {
   if (!is_name(run.name))
     return complain("A name has letters, digits, \"-\" and \"_\", at most 40.");
   if (!command) return complain(command.error().text);
   if (const std::string wrong = check_remote(run); !wrong.empty()) return complain(wrong);
+  if (!run.remote.network.empty()) {
+    const auto subnet = parse_subnet(run.remote.network);
+    if (!subnet) return complain("--network: " + subnet.error().text);
+    run.subnet = *subnet;
+  }
   const auto base = OwnFolder::make(base_folder(run.folder), kBaseRules);
   if (!base) return complain(base.error().text);
   if (!run.remote.image.folder.empty()) {
@@ -214,22 +243,16 @@ int run_machine(const RunOptions& run, const Outcome<QemuCommand>& command, cons
   return 0;
 }
 
-int run_new(const RunOptions& run) {
-  return run_machine(run, QemuCommand::parse(run.command),
-                     [](Family& family) { return family.start(); });
-}
-
-/// The library that lets QEMU map the image: beside this program in a build, in the library folder
-/// otherwise.
-std::string preload_library() {
-  std::error_code error;
-  const auto own = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (const auto& folder :
-       {own, own.parent_path() / "lib", own.parent_path() / "lib/x86_64-linux-gnu"}) {
-    if (std::filesystem::exists(folder / "libstdchk-vm-memory.so", error))
-      return folder / "libstdchk-vm-memory.so";
+int run_new(RunOptions run) {
+  if (!run.domain.empty()) {
+    if (!run.command.empty()) return complain("--domain and a command line exclude each other.");
+    auto words = command_of_domain(run.domain);
+    if (!words) return complain(words.error().text);
+    run.command = std::move(*words);
   }
-  return "libstdchk-vm-memory.so";
+  auto command = QemuCommand::parse(run.command);
+  if (command && run.free_pages) command->add_balloon();
+  return run_machine(run, command, [](Family& family) { return family.start(); });
 }
 
 /// Reads "TICKET:COUNT".
@@ -246,13 +269,17 @@ int run_start(StartOptions start) {
     return complain("--bound needs TICKET:COUNT.");
   auto image = SavedMachine::read(start.image);
   if (!image) return complain(image.error().text);
+  if (image->has_network && start.run.remote.network.empty())
+    return complain("The image's machine has a network: give --network.");
+  if (!image->has_network && !start.run.remote.network.empty())
+    return complain("The image's machine has no network: --network cannot give it one.");
   std::vector<std::string> environment;
   if (!start.pager.empty()) {
     if (start.pool_path.empty())
       return complain("--pager needs --pool-path, the image's folder as the pool names it.");
-    environment = {"LD_PRELOAD=" + preload_library(), "STDCHK_PAGER=" + start.pager,
-                   "STDCHK_VM_IMAGE=" + start.pool_path + "/memory",
-                   fmt::format("STDCHK_VM_BYTES={}", image->memory_bytes)};
+    environment = memory_library(image->memory_bytes);
+    environment.push_back("STDCHK_PAGER=" + start.pager);
+    environment.push_back("STDCHK_VM_IMAGE=" + start.pool_path + "/memory");
   }
   return run_machine(start.run, QemuCommand::parse(image->words), [&](Family& family) {
     auto started = family.start_from(*image, start.id, environment);
@@ -333,9 +360,11 @@ int run_list(const NameOptions& options) {
     return 0;
   }
   for (const auto& machine : all) {
-    fmt::print("{}  id {}  pid {}  memory {}\n", machine.value("name", ""), machine.value("id", 0),
-               machine.value("pid", 0),
-               format_bytes(machine.value("memory_bytes", std::uint64_t{0})));
+    const std::string address = machine.value("address", "");
+    fmt::print("{}  id {}  pid {}  memory {}{}\n", machine.value("name", ""),
+               machine.value("id", 0), machine.value("pid", 0),
+               format_bytes(machine.value("memory_bytes", std::uint64_t{0})),
+               address.empty() ? "" : "  address " + address);
   }
   return 0;
 }
@@ -364,6 +393,9 @@ void describe_family(Options& options, RunOptions& run) {
                "with --images: the socket of stdchk-pager on the other hosts, which fetches pages");
   options.text("--images-pool-path", run.remote.image.pool_path, "PATH",
                "with --clone-pager: path of FOLDER from the pool's root");
+  options.text("--network", run.remote.network, "SUBNET",
+               "give the family a network, with 256 addresses out of this IPv4 range, such as "
+               "10.90.0.0/16; root only");
 }
 
 void describe(Options& options, StartOptions& start) {
@@ -388,6 +420,12 @@ void describe(Options& options, RunOptions& run) {
   options.argument("NAME", run.name, "name of the machine").required();
   options.arguments("COMMAND", run.command,
                     "QEMU's command line, after \"--\"; the clone's id replaces {id}");
+  options.text("--domain", run.domain, "DOMAIN",
+               "take the command line from this domain of libvirt, by virsh: a name, or a file "
+               "*.xml. Devices that clones cannot share are left out");
+  options.flag("--free-pages", run.free_pages,
+               "add a balloon device by which the guest gives up its free memory: clones do not "
+               "fetch it. A balloon device of COMMAND is used for it without this option");
   describe_family(options, run);
 }
 
@@ -414,6 +452,10 @@ int run(int argc, char** argv) {
   describe(options.subcommand("kill", "Ends a machine and its clones."), kill, true, false);
   describe(options.subcommand("list", "Lists machines and clones."), list, false, false);
   if (const auto status = options.parse_or_exit(argc, argv)) return *status;
+  // STDCHK_NETWORK=none is for stdchk-forkd, too.
+  for (RunOptions* each : {&run, &start.run}) {
+    if (each->remote.network == "none") each->remote.network.clear();
+  }
   log::start("stdchk-vm", log::Level::kInfo);
   if (options.chosen() == "run") return run_new(run);
   if (options.chosen() == "save") return run_save(save);

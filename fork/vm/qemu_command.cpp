@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/base/units.h"
+#include "fork/process/family_network.h"
 
 namespace stdchk::fork::vm {
 namespace {
@@ -43,6 +46,19 @@ std::optional<std::uint64_t> memory_of(const std::string& value) {
   const auto bytes = parse_bytes(size);
   if (!bytes || *bytes == 0 || *bytes % (1 << 20) != 0) return std::nullopt;
   return *bytes;
+}
+
+constexpr std::string_view kBalloon = "virtio-balloon-pci,id=stdchk-balloon,free-page-reporting=on";
+
+/// Lets a balloon device report free pages: "virtio-balloon-pci,id=b", or the same in JSON.
+void let_report(std::string& device) {
+  if (device.find("free-page-reporting") != std::string::npos) return;
+  if (device.starts_with("virtio-balloon")) device += ",free-page-reporting=on";
+  if (!device.starts_with('{')) return;
+  auto fields = nlohmann::json::parse(device, nullptr, false);
+  if (!fields.is_object()) return;
+  fields["free-page-reporting"] = true;
+  device = fields.dump();
 }
 
 struct Drive {
@@ -87,6 +103,9 @@ Outcome<QemuCommand> QemuCommand::parse(std::vector<std::string> words) {
       const auto bytes = memory_of(value);
       if (!bytes) return refuse(fmt::format("-m {} is no size in whole MiB.", value));
       command.memory_bytes_ = *bytes;
+    } else if (word == "-device" && value.find("balloon") != std::string::npos) {
+      let_report(words[i + 1]);
+      command.has_balloon_ = true;
     } else if (word == "-object" && value.starts_with("memory-backend")) {
       return refuse("A memory backend cannot be given: stdchk itself places the memory.");
     } else if (word == "-drive") {
@@ -97,6 +116,12 @@ Outcome<QemuCommand> QemuCommand::parse(std::vector<std::string> words) {
   }
   command.words_ = std::move(words);
   return command;
+}
+
+void QemuCommand::add_balloon() {
+  if (has_balloon_) return;
+  words_.insert(words_.end(), {"-device", std::string(kBalloon)});
+  has_balloon_ = true;
 }
 
 std::vector<std::string> QemuCommand::at(const Place& place) const {
@@ -125,6 +150,11 @@ std::vector<std::string> QemuCommand::at(const Place& place) const {
        fmt::format("socket,id=stdchk-agent,path={}/agent,server=on,wait=off", place.folder)});
   add({"-device", "virtio-serial-pci,id=stdchk-serial", "-device",
        "virtserialport,bus=stdchk-serial.0,chardev=stdchk-agent,name=stdchk.fork.0"});
+  if (place.port.tap >= 0) {
+    add({"-netdev", fmt::format("tap,id=stdchk-net,fd={}", place.port.tap), "-device",
+         fmt::format("virtio-net-pci,id=stdchk-nic,netdev=stdchk-net,mac={},host_mtu={},romfile=",
+                     place.port.hardware_address, FamilyNetwork::kMtu)});
+  }
   if (place.waits_for_state) add({"-incoming", "defer"});
   return out;
 }

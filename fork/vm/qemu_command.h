@@ -14,6 +14,13 @@ enum class Memory : std::uint8_t {
   kPrivate,  ///< it reads the memory file; its changes stay its own
 };
 
+/// A Port is a machine's connection to the network of its family.
+struct Port {
+  std::string name;              ///< of the tap device, in the network's namespace
+  std::string hardware_address;  ///< of the machine's interface
+  int tap = -1;                  ///< QEMU inherits it; -1: the machine has no such interface
+};
+
 /// A Place describes a machine: files, kind of memory, id.
 struct Place {
   std::string folder;  ///< for the sockets "qmp" and "agent"
@@ -24,10 +31,14 @@ struct Place {
   std::vector<std::string> drives;  ///< files that replace the command's drives, in order
   /// Environment of QEMU beside this process's own, as NAME=VALUE.
   std::vector<std::string> environment;
+  Port port;
 };
 
 /// A QemuCommand is a user's command line of QEMU. It makes the command lines of the machine's
 /// forks from it.
+///
+/// A balloon device of the user gets the property free-page-reporting=on, unless its words say
+/// otherwise. Then the guest's kernel gives up its free pages, and clones do not fetch these.
 ///
 /// Errors: sentences for people.
 class QemuCommand {
@@ -39,12 +50,17 @@ class QemuCommand {
   /// Files of writable -drive options, in order.
   const std::vector<std::string>& drives() const { return drives_; }
   const std::vector<std::string>& words() const { return words_; }
+  /// The guest may give up pages while it runs.
+  bool has_balloon() const { return has_balloon_; }
+  /// Adds a balloon device, if there is none.
+  void add_balloon();
   std::vector<std::string> at(const Place& place) const;
 
  private:
   std::vector<std::string> words_;
   std::uint64_t memory_bytes_ = std::uint64_t{128} << 20;  // QEMU's own default
   std::vector<std::string> drives_;
+  bool has_balloon_ = false;
 };
 
 }  // namespace stdchk::fork::vm

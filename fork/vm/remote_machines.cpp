@@ -73,6 +73,7 @@ void RemoteMachines::start(const Wanted& wanted, const std::string& image) {
         fmt::format("--bound={}:{}", wanted.ticket, wanted.count)}) {
     words.push_back(std::move(word));
   }
+  if (!parts_.network.empty()) words.push_back("--network=" + parts_.network);
   if (!parts_.image.pager.empty()) {
     words.push_back("--pager=" + parts_.image.pager);
     words.push_back("--pool-path=" + parts_.image.pool_path + image.substr(image.rfind('/')));

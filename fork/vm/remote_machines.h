@@ -22,6 +22,7 @@ struct RemoteParts {
   std::string shell;                  ///< words; a host and a program follow them
   std::string program = "stdchk-vm";  ///< on the other hosts
   ImageParts image;                   ///< without a page server, memory is read whole
+  std::string network;                ///< subnet of the machines' networks; empty: they have none
 };
 
 /// A RemoteMachines is a family's clones on other hosts. A stdchk-vm on the other host starts each

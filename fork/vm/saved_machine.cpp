@@ -19,6 +19,8 @@ namespace stdchk::fork::vm {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+/// A run of zeros of this length, at a multiple of it, becomes a hole of the image.
+constexpr std::size_t kZerosBytes = std::size_t{256} << 10;
 constexpr int kFormat = 1;
 constexpr std::size_t kSettingsBytesMax = std::size_t{1} << 20;
 
@@ -36,6 +38,27 @@ tl::unexpected<Problem> distrusted(const std::string& folder) {
       "{} or its machine.json can be changed by others, and it says what to run; copy the image "
       "to a folder of your own.",
       folder));
+}
+
+bool are_zeros(const char* bytes, std::size_t count) {
+  return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, count - 1) == 0;
+}
+
+/// Writes a piece of a file at `at`, and leaves parts out that are zeros. False: errno says why.
+bool write_piece(int to, const std::vector<char>& piece, std::size_t bytes, off_t at) {
+  const auto write_part = [&](std::size_t from, std::size_t end) {
+    return from == end ||
+           ::pwrite(to, piece.data() + from, end - from, at + static_cast<off_t>(from)) ==
+               static_cast<ssize_t>(end - from);
+  };
+  std::size_t from = 0;
+  for (std::size_t part = 0; part < bytes; part += kZerosBytes) {
+    const std::size_t end = std::min(part + kZerosBytes, bytes);
+    if (!are_zeros(piece.data() + part, end - part)) continue;
+    if (!write_part(from, part)) return false;
+    from = end;
+  }
+  return write_part(from, bytes);
 }
 
 /// Whether only this user and root can change the file or folder.
@@ -73,6 +96,7 @@ Outcome<SavedMachine> SavedMachine::read(const std::string& folder) {
     machine.words = json.at("words").get<std::vector<std::string>>();
     machine.memory_bytes = json.at("memory_bytes").get<std::uint64_t>();
     machine.disks = json.at("disks").get<std::size_t>();
+    machine.has_network = json.value("network", false);
     return true;
   });
   if (!parsed) {
@@ -96,7 +120,7 @@ Outcome<void> copy_to(int from, const std::string& path) {
       const auto bytes =
           static_cast<std::size_t>(std::min<off_t>(hole - at, static_cast<off_t>(kPieceBytes)));
       const ssize_t n = ::pread(from, piece.data(), bytes, at);
-      if (n <= 0 || ::pwrite(to.get(), piece.data(), static_cast<std::size_t>(n), at) != n)
+      if (n <= 0 || !write_piece(to.get(), piece, static_cast<std::size_t>(n), at))
         return failed(path);
       at += n;
     }
@@ -132,7 +156,8 @@ Outcome<void> finish(const SavedMachine& machine) {
   const nlohmann::json json{{"format", kFormat},
                             {"words", machine.words},
                             {"memory_bytes", machine.memory_bytes},
-                            {"disks", machine.disks}};
+                            {"disks", machine.disks},
+                            {"network", machine.has_network}};
   const std::string path = machine.settings(), text = json.dump() + "\n";
   const Descriptor to(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));

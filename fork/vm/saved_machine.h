@@ -24,6 +24,7 @@ struct SavedMachine {
   std::vector<std::string> words;  ///< QEMU's command line
   std::size_t disks = 0;           ///< number of writable disks
   std::uint64_t memory_bytes = 0;
+  bool has_network = false;  ///< the machine has an interface in its family's network
 
   std::string memory() const { return path("memory"); }
   std::string descriptor() const { return path("descriptor"); }
@@ -37,7 +38,8 @@ struct SavedMachine {
   std::string path(const std::string& name) const;
 };
 
-/// Copies a file descriptor's content without its holes. Errors: a sentence.
+/// Copies a file descriptor's content. Its holes, and long runs of zeros, become holes. Errors: a
+/// sentence.
 Outcome<void> copy_to(int from, const std::string& path);
 /// Copies a file into an open memory file. Errors: a sentence.
 Outcome<void> fill_from(const std::string& path, int to);

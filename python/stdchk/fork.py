@@ -154,4 +154,13 @@ def clone_id():
     return _held.sf_id()
 
 
+def identify():
+    """In a virtual machine: asks the host who this machine is, and sets the addresses of its family's network.
+
+    clone() does so by itself. The first machine needs this call after it has booted, and a clone that `stdchk vm fork` or
+    `stdchk vm start` has made. Returns what clone_id() returns from then on.
+    """
+    return _checked(_held.sf_identify(), _held)
+
+
 sf_request_ticket, sf_clone, sf_exit, sf_join, sf_kill = request_ticket, clone, exit, join, kill

@@ -1,6 +1,7 @@
 #include "fork/pager/image.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -35,8 +36,12 @@ class FakeSource final : public Source {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = byte_of(offset + i);
     return {};
   }
+  bool is_hole(std::uint64_t offset, std::uint64_t bytes) override {
+    return offset >= hole.first * kBlockBytes && offset + bytes <= hole.end() * kBlockBytes;
+  }
 
   std::set<std::uint64_t> lost;
+  BlockRange hole;
   int reads = 0;
 
  private:
@@ -114,6 +119,25 @@ TEST_CASE("the bytes behind the end of an image are zeros") {
       ::mmap(nullptr, 2 * kBlockBytes, PROT_READ, MAP_SHARED, scene.image->memory(), 0));
   for (std::uint64_t i = kBlockBytes + 100; i < 2 * kBlockBytes; ++i) REQUIRE(at[i] == std::byte{});
   ::munmap(at, 2 * kBlockBytes);
+}
+
+TEST_CASE("a hole of an image reads as zeros, and nothing is fetched for it") {
+  Scene scene(100 * kBlockBytes);
+  scene.source->hole = {32, 32};
+  scene.image->fault({1, 0x1000}, 40 * kBlockBytes, 1, scene.piece);
+  CHECK(scene.woken == std::vector<std::uint64_t>{0x1000});
+  REQUIRE(scene.image->fetch({32, 32}, scene.piece));
+  CHECK(scene.source->reads == 0);
+  CHECK(scene.counts.bytes_holes == 32 * kBlockBytes);
+  CHECK(scene.counts.bytes_wanted + scene.counts.bytes_ahead == 0);
+  std::vector<std::byte> found(32 * kBlockBytes, std::byte{1});
+  const auto bytes = static_cast<ssize_t>(found.size());
+  REQUIRE(::pread(scene.image->memory(), found.data(), found.size(), 32 * kBlockBytes) == bytes);
+  CHECK(found == std::vector<std::byte>(found.size()));
+  // Blocks beside the hole are read.
+  REQUIRE(scene.image->fetch({24, 8}, scene.piece));
+  CHECK(scene.memory_is_right(24 * kBlockBytes, 8 * kBlockBytes));
+  CHECK(scene.counts.bytes_ahead == 8 * kBlockBytes);
 }
 
 TEST_CASE("an image of no bytes has no memory") {

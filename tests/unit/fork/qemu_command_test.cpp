@@ -48,6 +48,40 @@ TEST_CASE("the clone's id stands in file names") {
         "file:/tmp/c-12-12");
 }
 
+TEST_CASE("a balloon device reports free pages, unless the user says otherwise") {
+  const auto device = [](std::vector<std::string> words) {
+    return value_of(QemuCommand::parse(std::move(words)).value().words(), "-device");
+  };
+  CHECK(device({"qemu", "-device", "virtio-balloon-pci"}) ==
+        "virtio-balloon-pci,free-page-reporting=on");
+  CHECK(device({"qemu", "-device", "virtio-balloon,free-page-reporting=off"}) ==
+        "virtio-balloon,free-page-reporting=off");
+  CHECK(device({"qemu", "-device", R"({"driver":"virtio-balloon-pci"})"}) ==
+        R"({"driver":"virtio-balloon-pci","free-page-reporting":true})");
+  CHECK(device({"qemu", "-device", "virtio-rng-pci"}) == "virtio-rng-pci");
+  CHECK(QemuCommand::parse({"qemu", "-device", "virtio-balloon-pci"}).value().has_balloon());
+  auto command = QemuCommand::parse({"qemu", "-device", "virtio-rng-pci"}).value();
+  CHECK_FALSE(command.has_balloon());
+  for (int i = 0; i < 2; i++) command.add_balloon();
+  CHECK(command.has_balloon());
+  CHECK(command.words() ==
+        std::vector<std::string>{"qemu", "-device", "virtio-rng-pci", "-device",
+                                 "virtio-balloon-pci,id=stdchk-balloon,free-page-reporting=on"});
+  CHECK(QemuCommand::parse(command.words()).value().words() == command.words());
+}
+
+TEST_CASE("a machine in a network has an interface with its own hardware address") {
+  const auto command = QemuCommand::parse({"qemu"}).value();
+  Place place;
+  const auto without = command.at(place);
+  CHECK(std::find(without.begin(), without.end(), "-netdev") == without.end());
+  place.port = {"m1", "02:5f:01:5a:00:03", 9};
+  CHECK(value_of(command.at(place), "-netdev") == "tap,id=stdchk-net,fd=9");
+  CHECK(command.at(place).back() ==
+        "virtio-net-pci,id=stdchk-nic,netdev=stdchk-net,mac=02:5f:01:5a:00:03,host_mtu=1400,"
+        "romfile=");
+}
+
 TEST_CASE("a clone's writable disks are overlays, and others stay") {
   const auto command =
       QemuCommand::parse({"qemu", "-drive", "file=/a.raw,format=raw,if=virtio", "-drive",

@@ -2,14 +2,17 @@
 #include "fork/vm/saved_machine.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "tests/support/catch.h"
 
@@ -96,6 +99,26 @@ TEST_CASE(
   const auto read = SavedMachine::read(project.image());
   REQUIRE(read);
   CHECK(read->memory_bytes == 8192);
+}
+
+TEST_CASE("memory that is zeros becomes a hole of a machine's image") {
+  constexpr off_t kPart = 256 << 10;
+  const Project project;
+  const Descriptor memory(::memfd_create("memory", MFD_CLOEXEC));
+  REQUIRE(::ftruncate(memory.get(), 20 * kPart) == 0);
+  const std::vector<char> zeros(4 * kPart);
+  REQUIRE(::pwrite(memory.get(), zeros.data(), zeros.size(), kPart) == 4 * kPart);
+  REQUIRE(::pwrite(memory.get(), "first", 5, 0) == 5);
+  REQUIRE(::pwrite(memory.get(), "second", 6, 5 * kPart + 77) == 6);
+  const std::string path = project.image() + "/copy";
+  REQUIRE(copy_to(memory.get(), path));
+  const Descriptor copy(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  CHECK(::lseek(copy.get(), kPart, SEEK_DATA) == 5 * kPart);
+  const std::string text = text_of(path);
+  REQUIRE(std::ssize(text) == 20 * kPart);
+  CHECK(text.substr(0, 5) == "first");
+  CHECK(text.substr(5 * kPart + 77, 6) == "second");
+  CHECK(std::count(text.begin(), text.end(), '\0') == 20 * kPart - 11);
 }
 
 TEST_CASE("a machine's image that others can change is refused") {
