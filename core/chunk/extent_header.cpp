@@ -8,7 +8,6 @@ namespace stdchk {
 namespace {
 
 // Offsets of the fields, as in the table of docs/internals/formats.md.
-constexpr std::uint32_t kMagic = 0x31584453;  // "SDX1"
 constexpr std::size_t kMagicAt = 0;
 constexpr std::size_t kHeaderCrcAt = 4;
 constexpr std::size_t kLengthAt = 8;
@@ -39,7 +38,7 @@ std::uint32_t header_crc(ByteSpan header) {
 }  // namespace
 
 void encode_extent_header(const ExtentHeader& header, std::byte* out) {
-  store(out + kMagicAt, kMagic);
+  store(out + kMagicAt, kExtentHeaderMagic);
   store(out + kLengthAt, header.length);
   store(out + kCrcAt, header.crc);
   store(out + kFileAt, header.file.value);
@@ -52,7 +51,7 @@ void encode_extent_header(const ExtentHeader& header, std::byte* out) {
 Result<ExtentHeader> decode_extent_header(ByteSpan bytes) {
   if (bytes.size() < limits::kExtentHeaderBytes) return fail(Code::kCorrupt, "extent.header");
   const ByteSpan raw = bytes.first(limits::kExtentHeaderBytes);
-  if (load<std::uint32_t>(raw.data() + kMagicAt) != kMagic ||
+  if (load<std::uint32_t>(raw.data() + kMagicAt) != kExtentHeaderMagic ||
       load<std::uint32_t>(raw.data() + kHeaderCrcAt) != header_crc(raw)) {
     return fail(Code::kCorrupt, "extent.header");
   }

@@ -21,6 +21,8 @@ struct ExtentHeader {
 /// Writes the header's limits::kExtentHeaderBytes bytes to `out`, with the
 /// magic number and its own CRC.
 void encode_extent_header(const ExtentHeader& header, std::byte* out);
+/// The first bytes of each header, as a little-endian number.
+inline constexpr std::uint32_t kExtentHeaderMagic = 0x31584453;  // "SDX1"
 /// Fails with kCorrupt when the bytes are no header or fail the header's CRC.
 Result<ExtentHeader> decode_extent_header(ByteSpan bytes);
 

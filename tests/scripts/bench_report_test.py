@@ -227,7 +227,7 @@ def test_nothing_is_published_of_a_busy_machine(monkeypatch):
 
 # ---- what is published -----------------------------------------------------------------------------------------------
 
-NOT_PUBLISHED = {"cast", "fork", "pager", "peers", "preload", "readers", "torch"}  # sections of bench/run that the page does not have
+NOT_PUBLISHED = {"cast", "fork", "pager", "peers", "preload", "readers", "scale", "torch"}  # sections of bench/run that the page does not have
 
 
 def published():

@@ -1,6 +1,8 @@
 """Tests scripts/sim with a stand-in for the simulator."""
 
+import datetime
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -25,6 +27,23 @@ def test_seeds_that_are_right_are_counted(run):
     assert done.returncode == 0
     assert "4 seeds of each simulator" in done.stdout
     assert "killed clients                                 12\n" in done.stdout
+
+
+def test_a_good_run_prints_its_line_of_the_table_of_counts(run):
+    done = run('echo "seed $seed: ok, killed clients 300, delays 5000, overtaken messages 200, trace 0"')
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    head = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    assert cells[0] == datetime.date.today().isoformat()
+    assert cells[1] in (head, f"{head}-dirty")
+    assert cells[2:6] == ["pool-sim", "1 to 4", "22,000", "1,200"]
+    assert re.fullmatch(r"\d+\.\d", cells[6])
+    table = (ROOT / "docs" / "internals" / "tests.md").read_text()
+    assert "| date | commit | simulators | seeds | faults | without delays and overtaking | minutes |\n" in table
+
+
+def test_a_run_with_a_wrong_seed_prints_no_line(run):
+    assert not re.search(r"^\|", run('echo "seed $seed: WRONG, killed clients 3, trace 0"; exit 1').stdout, re.MULTILINE)
 
 
 def test_a_seed_that_is_wrong_is_named_with_the_fewest_steps(run):

@@ -20,14 +20,12 @@ const Cluster::Benefactor* find_benefactor(Cluster& cluster, BenefactorId id) {
   return nullptr;
 }
 
-std::string check_chunk(const Cluster::Benefactor& benefactor, const Chunk& chunk,
-                        const Extent& extent) {
+namespace {
+
+/// Reads the header and all bytes.
+std::string fault_of(const Cluster::Benefactor& benefactor, const Chunk& chunk,
+                     const Extent& extent, const std::string& where) {
   const ByteSpan arena = benefactor.arena->bytes();
-  const std::string where = fmt::format("extent {} of {}", extent.offset, benefactor.node->name);
-  if (extent.offset % limits::kExtentAlignment != 0 ||
-      extent.offset + extent_bytes(chunk.length) > arena.size()) {
-    return where + " is not within the arena";
-  }
   const auto header =
       decode_extent_header(arena.subspan(extent.offset, limits::kExtentHeaderBytes));
   if (!header.has_value()) return where + " has no header";
@@ -37,6 +35,28 @@ std::string check_chunk(const Cluster::Benefactor& benefactor, const Chunk& chun
   const ByteSpan content = arena.subspan(extent.offset + limits::kExtentHeaderBytes, chunk.length);
   if (crc32c(0, content) != chunk.crc) return where + " has bytes that are not the chunk's";
   return {};
+}
+
+}  // namespace
+
+std::string check_chunk(const Cluster::Benefactor& benefactor, const Chunk& chunk,
+                        const Extent& extent) {
+  const auto where = [&] {
+    return fmt::format("extent {} of {}", extent.offset, benefactor.node->name);
+  };
+  const std::uint64_t end = extent.offset + extent_bytes(chunk.length);
+  if (extent.offset % limits::kExtentAlignment != 0 || end > benefactor.arena->bytes().size()) {
+    return where() + " is not within the arena";
+  }
+  const std::uint64_t stamp =
+      benefactor.watch->stamp(extent.offset, limits::kExtentHeaderBytes + chunk.length);
+  Cluster::CheckedExtent& seen = (*benefactor.checked)[extent.offset];
+  if (seen.stamp != stamp || seen.length != chunk.length || seen.crc != chunk.crc ||
+      seen.name != chunk.name) {
+    seen = {stamp, chunk.name, chunk.length, chunk.crc,
+            fault_of(benefactor, chunk, extent, where())};
+  }
+  return seen.fault;
 }
 
 namespace {
@@ -90,51 +110,71 @@ unsigned factor(std::size_t data, std::size_t parity, std::size_t row, std::size
   return out;
 }
 
-/// The content of a block, if a live benefactor holds an unchanged copy of it.
-std::optional<ByteSpan> content_of(Cluster& cluster, const Chunk& chunk,
-                                   const std::set<Extent>& rotten) {
+/// A block of a stripe, of which a live benefactor holds an unchanged copy.
+struct Block {
+  ByteSpan content;
+  std::uint64_t benefactor = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t stamp = 0;  ///< of the WriteWatch
+};
+
+std::optional<Block> block_of(Cluster& cluster, const Chunk& chunk,
+                              const std::set<Extent>& rotten) {
   for (const Extent& extent : chunk.copies) {
     const auto* const benefactor = find_benefactor(cluster, extent.benefactor);
     if (benefactor == nullptr || rotten.count(extent) > 0) continue;
-    return ByteSpan(benefactor->arena->bytes())
-        .subspan(extent.offset + limits::kExtentHeaderBytes, chunk.length);
+    const std::uint64_t at = extent.offset + limits::kExtentHeaderBytes;
+    const std::uint64_t stamp = benefactor->watch->stamp(at, chunk.length);
+    return Block{ByteSpan(benefactor->arena->bytes()).subspan(at, chunk.length),
+                 extent.benefactor.value, extent.offset, stamp};
   }
   return std::nullopt;
 }
 
+/// Computes the parity block of that row, byte by byte.
+bool is_parity(const std::vector<Block>& blocks, std::size_t data, std::size_t row) {
+  const ByteSpan parity = blocks[data + row].content;
+  std::vector<unsigned> expected(parity.size());
+  for (std::size_t column = 0; column < data; ++column) {
+    const ByteSpan content = blocks[column].content;
+    unsigned table[256];
+    const unsigned by = factor(data, blocks.size() - data, row, column);
+    for (unsigned i = 0; i < 256; ++i) table[i] = product(i, by);
+    for (std::size_t i = 0; i < std::min(parity.size(), content.size()); ++i) {
+      expected[i] ^= table[std::to_integer<unsigned>(content[i])];
+    }
+  }
+  return std::equal(parity.begin(), parity.end(), expected.begin(),
+                    [](std::byte a, unsigned b) { return std::to_integer<unsigned>(a) == b; });
+}
+
 }  // namespace
 
-std::vector<std::string> check_stripes(Cluster& cluster, const std::set<Extent>& rotten) {
+std::vector<std::string> StripeCheck::check(Cluster& cluster, const std::set<Extent>& rotten) {
   std::vector<std::string> wrong;
   if (cluster.manager() == nullptr) return wrong;
   const manager::State& state = cluster.manager()->state();
+  std::set<Key> right;
   state.stripes().for_each([&](const manager::Stripe& stripe) {
-    std::vector<ByteSpan> blocks;
+    std::vector<Block> blocks;
+    Key key{stripe.data};
     for (const manager::ChunkIndex member : stripe.members) {
-      const auto content = content_of(cluster, state.chunks().get(member), rotten);
-      if (!content) return;
-      blocks.push_back(*content);
+      const auto block = block_of(cluster, state.chunks().get(member), rotten);
+      if (!block) return;
+      blocks.push_back(*block);
+      key.insert(key.end(),
+                 {block->benefactor, block->offset, block->content.size(), block->stamp});
     }
-    for (std::size_t row = 0; row < stripe.parity(); ++row) {
-      const ByteSpan parity = blocks[stripe.data + row];
-      std::vector<unsigned> expected(parity.size());
-      for (std::size_t column = 0; column < stripe.data; ++column) {
-        unsigned table[256];
-        const unsigned by = factor(stripe.data, stripe.parity(), row, column);
-        for (unsigned i = 0; i < 256; ++i) table[i] = product(i, by);
-        for (std::size_t i = 0; i < std::min(parity.size(), blocks[column].size()); ++i) {
-          expected[i] ^= table[std::to_integer<unsigned>(blocks[column][i])];
-        }
-      }
-      const bool same =
-          std::equal(parity.begin(), parity.end(), expected.begin(),
-                     [](std::byte a, unsigned b) { return std::to_integer<unsigned>(a) == b; });
-      if (!same) {
-        wrong.push_back(fmt::format("parity: block {} of the stripe of chunk {} is not made of it",
-                                    stripe.data + row, stripe.members.front()));
-      }
+    bool all = true;
+    for (std::size_t row = 0; row < stripe.parity() && !right_.contains(key); ++row) {
+      if (is_parity(blocks, stripe.data, row)) continue;
+      all = false;
+      wrong.push_back(fmt::format("parity: block {} of the stripe of chunk {} is not made of it",
+                                  stripe.data + row, stripe.members.front()));
     }
+    if (all) right.insert(std::move(key));
   });
+  right_ = std::move(right);
   return wrong;
 }
 

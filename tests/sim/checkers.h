@@ -21,9 +21,18 @@ std::string check_chunk(const Cluster::Benefactor& benefactor, const Chunk& chun
 /// `rotten`: copies that the simulator has corrupted and the pool has not found yet.
 std::vector<std::string> check_committed(Cluster& cluster, const std::set<Extent>& rotten = {});
 
-/// Compares parity blocks with docs/internals/formats.md: computes each one a second time, slowly,
-/// from the arenas. Skips stripes of which a block is missing or `rotten`.
-std::vector<std::string> check_stripes(Cluster& cluster, const std::set<Extent>& rotten);
+/// A StripeCheck compares parity blocks with docs/internals/formats.md: it computes each block a
+/// second time, slowly, from the arenas. It skips stripes of which a block is missing or rotten, and
+/// stripes that were right and whose bytes nobody has written since.
+class StripeCheck {
+ public:
+  std::vector<std::string> check(Cluster& cluster, const std::set<Extent>& rotten);
+
+ private:
+  /// The data blocks' number, then benefactor, offset, length and stamp of each block.
+  using Key = std::vector<std::uint64_t>;
+  std::set<Key> right_;  ///< stripes that were right at the last check
+};
 
 /// Checks that the manager's metadata are consistent, and that every byte of every arena is claimed
 /// once.

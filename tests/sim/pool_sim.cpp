@@ -250,6 +250,7 @@ class Simulation {
   NodeFaults faults_{cluster_, swarm_, prng_, lost_};
   NodePlaces places_{cluster_};
   RottenCopies rotten_{cluster_, prng_};
+  StripeCheck stripes_;
   std::vector<std::string> wrong_;
   Tally tally_;
   std::uint64_t trace_ = 0xCBF29CE484222325ULL;
@@ -606,7 +607,7 @@ void Simulation::check() {
   places_.observe();
   complain(check_committed(cluster_, rotten_.all()));
   complain(lost_.check());
-  if (checks_made_++ % kStripesChecked == 0) complain(check_stripes(cluster_, rotten_.all()));
+  if (checks_made_++ % kStripesChecked == 0) complain(stripes_.check(cluster_, rotten_.all()));
   complain(check_metadata(cluster_));
   for (const auto& each : clients_) complain(each->take_wrong());
   series_.check_latest();
@@ -686,7 +687,7 @@ bool Simulation::run() {
   complain(lost_.check());
   complain(check_copies(cluster_, lost_));
   if (!flips_) complain(places_.check());
-  complain(check_stripes(cluster_, rotten_.all()));
+  complain(stripes_.check(cluster_, rotten_.all()));
   if (wrong_.empty()) final_reads();
   if (wrong_.empty()) final_removal();
   return wrong_.empty();

@@ -284,6 +284,8 @@ void Cluster::add_benefactor() {
   auto created = benefactor::Arena::create(arena, made.node->clock);
   STDCHK_ASSERT(created.has_value());
   made.arena = std::move(*created);
+  made.watch = std::make_unique<WriteWatch>(made.arena->bytes());
+  made.checked = std::make_unique<std::unordered_map<std::uint64_t, CheckedExtent>>();
   benefactor::Config config;
   config.manager_address = options_.managers;
   config.trusts_unproven_links = true;
@@ -320,6 +322,7 @@ void Cluster::kill_benefactor(std::size_t index) {
   ended_.slow_jobs += dead.jobs->slow();
   dead.jobs.reset();
   dead.node.reset();
+  dead.watch.reset();
   dead.arena.reset();
   benefactors_.erase(benefactors_.begin() + static_cast<std::ptrdiff_t>(index));
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "benefactor/memory/arena.h"
@@ -22,6 +23,7 @@
 #include "tests/support/delayed_executor.h"
 #include "tests/support/fault_drainer.h"
 #include "tests/support/node_clock.h"
+#include "tests/support/write_watch.h"
 #include "transport/fault/fault.h"
 #include "transport/mem/mem.h"
 
@@ -143,9 +145,19 @@ class Cluster {
         make_drainer;
     std::function<Status(const std::function<void(manager::Command)>& emit)> import_drained;
   };
+  /// A checker's verdict on a place of an arena, valid while the stamp stays.
+  struct CheckedExtent {
+    std::uint64_t stamp = 0;  ///< of the WriteWatch
+    ChunkName name;
+    std::uint32_t length = 0;
+    std::uint32_t crc = 0;
+    std::string fault;  ///< empty: the chunk is there, whole
+  };
   struct Benefactor {
     std::unique_ptr<Node> node;
     std::unique_ptr<benefactor::Arena> arena;
+    std::unique_ptr<WriteWatch> watch;                                          ///< of the arena
+    std::unique_ptr<std::unordered_map<std::uint64_t, CheckedExtent>> checked;  ///< by offset
     std::unique_ptr<DelayedExecutor> jobs;  ///< runs its drain jobs and moves
     std::unique_ptr<benefactor::Service> service;
   };
