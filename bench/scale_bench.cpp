@@ -1,6 +1,6 @@
-// Measures where one manager ends. `load`: many clients that write images through the manager's real
-// code, in one thread, without sockets (scale_world.h): the manager's processor time, the longest
-// answers, memory and journal bytes. `journal`: the thread that writes the journal, on a real disk.
+// Measures where one manager ends. `load`: many clients write images through the manager's real code,
+// in one thread, without sockets (scale_world.h). It measures the manager's processor time, the
+// longest answers, memory and journal bytes. `journal`: the thread that writes the journal, on a real disk.
 // `wire`: a message and its answer over the transport tcp, with TLS. Prints a JSON object.
 
 #include <malloc.h>

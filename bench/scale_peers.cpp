@@ -129,7 +129,7 @@ void ScaleClient::act(std::uint32_t what) {
     }
     case kBeat:
       world_.schedule(world_.arrived() + limits::kHeartbeatInterval, actor_, kBeat);
-      if (beat_call_ != 0) return;  // the manager has not answered the last one
+      if (beat_call_ != 0) return;  // the last heartbeat is not answered yet
       return ask(ScaleCall::kHeartbeat, msg::ClientHeartbeat{id_, {}, {}, 0});
     case kMakeFolder: {
       msg::MakeDirectory request;

@@ -62,8 +62,8 @@ struct ScaleLoad {
   std::array<std::vector<float>, kScaleCalls> answers_ms;
 };
 
-/// A ScaleClient writes an image in each period: it opens a session, reads the previous image's
-/// map, looks up and places its chunks, commits, and removes an older image. All its chunks are
+/// A ScaleClient writes an image in each period. It opens a session, and reads the previous image's
+/// map. It looks up and places its chunks, commits, and removes an older image. All its chunks are
 /// new. The writing takes half of the period.
 class ScaleClient final : public Actor {
  public:

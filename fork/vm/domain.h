@@ -7,8 +7,8 @@
 
 namespace stdchk::fork::vm {
 
-/// Asks virsh for the command line of a domain of libvirt: the name of one, or a file with its XML,
-/// whose name ends with ".xml". Errors: a sentence; virsh may be absent.
+/// Asks virsh for the command line of a domain of libvirt. `domain` is its name, or a file with its
+/// XML, whose name ends with ".xml". Errors: a sentence; virsh may be absent.
 Outcome<std::vector<std::string>> command_of_domain(const std::string& domain);
 
 /// Turns the text that `virsh domxml-to-native qemu-argv` prints into a command line that a

@@ -13,11 +13,12 @@
 namespace stdchk::fork::vm {
 
 /// A MachineNetwork is the network of a family of machines on this host: a FamilyNetwork with tap
-/// devices. Each machine has a number in it, its part. The last byte of both its addresses is its
-/// part.
+/// devices. Each machine has a number in this network, the part. MAC and IP address of the machine
+/// end with this byte.
 ///
 /// Owns: the network, which ends with this object, and when this process is killed. Threads: one.
-/// Errors: a sentence. Limits: root only. Not: a way to the outside, or to machines of other hosts.
+/// Errors: a sentence. Limits: root only. Machines reach neither the outside nor machines of
+/// other hosts.
 class MachineNetwork {
  public:
   /// Takes a free part of `subnet`.
@@ -34,7 +35,7 @@ class MachineNetwork {
     Descriptor tap;
   };
   Outcome<Socket> add_socket(std::uint32_t part);
-  /// The packets of each machine go through its port from now on, and through no other one.
+  /// From now on the bridge sends packets for a machine through the port of this machine only.
   Outcome<void> direct(const std::vector<Port>& ports);
   std::string address(std::uint32_t part) const;
   /// "HARDWARE-ADDRESS IP/PREFIX", as guest_protocol.md has it.

@@ -29,7 +29,7 @@ WriteWatch* watches[kWatchesMax];
 std::uint64_t stamps_made = 0;
 struct sigaction before {};
 
-/// Any other fault ends the program as it would without a WriteWatch.
+/// A fault at another address ends the program, as without a WriteWatch.
 void on_fault(int, siginfo_t* info, void*) {
   if (WriteWatch::let_write(info->si_addr)) return;
   ::sigaction(SIGSEGV, &before, nullptr);
