@@ -192,7 +192,7 @@ def figures_of(folder):
 
 
 def test_a_clone_does_not_fetch_memory_that_its_parent_had_free(pool, tmp_path, guest):
-    pool.up(benefactors=2, drain=False)
+    pool.up(benefactors=3, drain=False)
     fetched, holes = {}, {}
     for name, flags in (("kept", []), ("given", ["--free-pages"])):
         folder = tmp_path / name
