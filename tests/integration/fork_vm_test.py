@@ -208,7 +208,8 @@ def test_a_clone_does_not_fetch_memory_that_its_parent_had_free(pool, tmp_path, 
             parent.ask("start", pool.mount / name, "second", "--id", 5, "--pager", pager, "--pool-path", f"/{name}")
             try:
                 console = folder / "console-5"
-                wait_until(lambda console=console: console.exists() and "fresh 192" in console.read_text(), "the clone", 120)
+                wait_until(lambda console=console: console.exists() and re.search(r"fresh 192 wrong \d+\s", console.read_text()),
+                           "the clone", 120)
                 assert "fresh 192 wrong 0" in console.read_text()
                 fetched[name], holes[name] = figures_of(folder)
             finally:
